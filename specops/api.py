@@ -111,6 +111,10 @@ class CompareOptions(LoadSettings, total=False):
     failure_margin: float
     answer_margin: float
     mixed_prompts: int
+    prefix_share: float
+    prefix_tokens: int
+    cold_share: float
+    live_answers: bool
     same_server: bool
     """An A/A: both are one running server."""
 

@@ -87,6 +87,21 @@ def ab(
     mixed_prompts: Annotated[
         int, typer.Option(help="Temperature-0 requests repeated among sampled ones, a cycle; 0: none.")
     ] = 4,
+    prefix_share: Annotated[
+        float,
+        typer.Option(help="Share of prompts and conversations, 0 to 1, that begin with one shared prefix."),
+    ] = 0.0,
+    prefix_tokens: Annotated[int, typer.Option(help="Length of the shared prefix, in tokens.")] = 512,
+    cold_share: Annotated[
+        float,
+        typer.Option(help="Share of conversations, 0 to 1, of which no cache knows an earlier turn."),
+    ] = 0.0,
+    live_answers: Annotated[
+        bool,
+        typer.Option(
+            "--live-answers", help="Later turns follow on each arm's own answers, not on recorded ones."
+        ),
+    ] = False,
     same_server: Annotated[
         bool,
         typer.Option("--same-server", help="A/A: all arms are one running server; reports the tool's noise."),
@@ -136,6 +151,10 @@ def ab(
             "failure_margin": failure_margin,
             "answer_margin": answer_margin,
             "mixed_prompts": mixed_prompts,
+            "prefix_share": prefix_share,
+            "prefix_tokens": prefix_tokens,
+            "cold_share": cold_share,
+            "live_answers": live_answers,
             "same_server": same_server,
         },
     )

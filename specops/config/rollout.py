@@ -453,6 +453,35 @@ class Ab(Section):
         ge=0,
         description="Greedy requests of each cycle that are sent again among sampled ones; 0: none.",
     )
+    prefix_share: Share = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of prompts and conversations that begin with one shared prefix, 0 to 1.",
+    )
+    prefix_tokens: Tokens = Field(
+        default=512, ge=1, le=1_000_000, description="Length of the shared prefix, in tokens."
+    )
+    cold_share: Share = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of conversations of which no cache knows an earlier turn, 0 to 1.",
+    )
+    live_answers: bool = Field(
+        default=False,
+        description="Later turns follow on the pool's own answers, in place of the recorded ones.",
+    )
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Ab:
+        if self.prefix_share + self.cold_share > 1:
+            raise PydanticCustomError(
+                "shares",
+                "prefix_share and cold_share are together above 1",
+                {"advice": "lower one: a conversation is of one kind"},
+            )
+        return self
 
 
 class Slo(Section):

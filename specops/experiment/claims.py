@@ -27,6 +27,7 @@ from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio
 from specops.load.arrivals import Level
 from specops.load.record import Row, acceptance, positive
 from specops.load.request_times import Objectives
+from specops.load.workload import OWN_HISTORY
 from specops.stats import shares
 
 ONE_SIDED = 0.95
@@ -38,6 +39,9 @@ client's own error, which differs between servers that keep and close their conn
 
 BESIDE_MARGIN = 0.9
 """In an open loop, and of sampled requests beside greedy ones, the speed-up must surely exceed it."""
+
+MOST_UNMATCHED = 0.1
+"""Share of the turns on own answers that may have no partner: the gain of more of them is not observed."""
 
 SAMPLED_LENGTH_MARGIN = 0.1
 """Sampled answers vary in length, so that 3% would take thousands of them."""
@@ -134,6 +138,17 @@ class Evidence:
             and traffic_class in (None, sample.traffic_class)
         ]
 
+    def unmatched(self, level: Level, traffic_class: str | None) -> float:
+        """The share of the turns on own answers that no turn of the other arm is compared with."""
+        sent = sum(
+            OWN_HISTORY in row.variant and traffic_class in (None, row.traffic_class)
+            for window in self.windows
+            if window.kind == "measured" and window.level == level
+            for row in (window.cell.rows if window.arm in (self.standard, self.challenger) else ())
+        )
+        matched = sum(OWN_HISTORY in sample.standard.variant for sample in self.at(level, traffic_class))
+        return 1 - 2 * matched / sent if sent else 0.0
+
     def of_body(self, samples: Iterable[Sample]) -> list[Sample]:
         """Without requests that failed, were refused at first or were outliers in either arm: those are
         counted, not averaged."""
@@ -200,6 +215,10 @@ def wait(
         )
 
     finding = estimate(samples)
+    unmatched = evidence.unmatched(level, traffic_class)
+    if finding.verdict == "shown" and unmatched > MOST_UNMATCHED:
+        update = {"verdict": "open", "cause": "unmatched", "examples": [f"{unmatched:.0%}"]}
+        return finding.model_copy(update=update)
     if finding.verdict == "shown" and _client_bound(evidence, level):
         return finding.model_copy(
             update={"verdict": "open", "cause": "client", "examples": [_client_bound(evidence, level)]}
@@ -525,51 +544,6 @@ def judge_first_token(
         unit=unit,
         n=n,
         examples=[] if change_ms is None else [f"{change_ms:+.0f} ms"],
-    )
-
-
-CACHE_MARGIN = 0.1
-"""Share of the prompt tokens that one arm may have more of in its cache than the other."""
-
-
-def reports_cache(evidence: Evidence, level: Level) -> bool:
-    """Return whether any answer at the level says how many of its prompt tokens were cached."""
-    return any(
-        row.cached_tokens is not None for s in evidence.at(level) for row in (s.standard, s.challenger)
-    )
-
-
-def cached_tokens(evidence: Evidence, level: Level, confidence: float) -> Finding:
-    """The challenger does not have a larger share of its prompt tokens in its cache: else its first token,
-    and part of what it gains, are the cache's. A smaller share is its own loss, and only named.
-
-    What an answer does not report counts as not cached: vLLM reports no zero.
-    """
-    totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    silent = {evidence.standard, evidence.challenger}
-    for sample in evidence.at(level):
-        arms = {evidence.standard: sample.standard, evidence.challenger: sample.challenger}
-        silent -= {arm for arm, row in arms.items() if row.cached_tokens is not None}
-        if sample.answered and all(row.prompt_tokens for row in arms.values()):
-            numbers = [n for row in arms.values() for n in (row.cached_tokens or 0, row.prompt_tokens or 0)]
-            totals[sample.window] = [a + b for a, b in zip(totals[sample.window], numbers, strict=True)]
-    differences = [
-        after / of_after - before / of_before for before, of_before, after, of_after in totals.values()
-    ]
-    more = stats.mean_interval(differences, confidence) if len(differences) >= stats.MIN_PAIRS else None
-    if more is None:
-        return Finding(claim="cached tokens", load=level, verdict="unknown")
-    sums = [sum(column) for column in zip(*totals.values(), strict=True)]
-    return Finding(
-        claim="cached tokens",
-        load=level,
-        verdict="shown" if more.high <= CACHE_MARGIN else "open",
-        cause="cache" if more.low > CACHE_MARGIN or more.high < -CACHE_MARGIN else None,
-        counts=Counts(standard=sums[0], standard_n=sums[1], challenger=sums[2], challenger_n=sums[3]),
-        bound=more.high,
-        margin=CACHE_MARGIN,
-        n=sums[3],
-        examples=[f"{arm} reports none" for arm in sorted(silent)],
     )
 
 

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from specops import stats
-from specops.experiment import answer_claims, claims, sentences
+from specops.experiment import answer_claims, cache_claims, claims, sentences
 from specops.experiment.claims import BesideFigure, Evidence
 from specops.experiment.findings import Basis, Decision, Finding
 from specops.load.arrivals import Level
@@ -126,7 +126,8 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         if len(faster) < len(classes):
             gained = claims.wait(among, level, None, row[0].basis or "e2e", confidences.of_loads)
         doubts = [gained] if gained.verdict != "shown" and gained.cause in _CAUSES_OF_ALL else []
-        for claim in _claims_at(evidence, level, beside, confidences):
+        cached = cache_claims.cached_tokens(evidence, level, _BESIDE)
+        for claim in _claims_at(evidence, level, beside, cached, confidences):
             row.append(claim(evidence))
             by_class = _split(claim, among, faster, Evidence.of_classes)
             for name in classes:
@@ -134,11 +135,11 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         for name in classes:
             cells[name, level] += [*claims.open_loop(evidence, level, name, beside, _BESIDE), *doubts]
         row += claims.open_loop(evidence, level, None, beside, _BESIDE)
-        if claims.reports_cache(evidence, level):
-            row.append(claims.cached_tokens(evidence, level, _BESIDE))
+        if cached is not None:
+            row.append(cached)
             for name in classes:  # of few prompt tokens, the whole says nothing
-                alone = claims.cached_tokens(evidence.of_classes([name]), level, _BESIDE)
-                cells[name, level].append(row[-1] if alone.verdict == "unknown" else _of_part(alone, name))
+                alone = cache_claims.cached_tokens(evidence, level, _BESIDE, traffic_class=name)
+                cells[name, level].append(cached if alone is None or alone.verdict == "unknown" else alone)
     of_class: dict[str, list[Finding]] = {name: [] for name in classes}
     for claim in (_failures, _answers, answer_claims.sampled_answers, claims.gain_of_speculation):
         by_load = _split(claim, evidence, levels, Evidence.of_loads)
@@ -190,18 +191,24 @@ def _basis(evidence: Evidence, level: Level, lengths: Finding, confidence: float
 
 
 def _claims_at(
-    evidence: Evidence, level: Level, beside: BesideFigure, confidences: Confidences
+    evidence: Evidence,
+    level: Level,
+    beside: BesideFigure,
+    cached: Finding | None,
+    confidences: Confidences,
 ) -> list[Claim]:
     """The claims of non-inferiority at one load. The open loop's rate is a share of what the standard answers
-    at the heaviest, where sampled requests are sent, too."""
+    at the heaviest, where sampled requests are sent, too. First tokens are compared at an equal cache state
+    (`cached`)."""
+    equal = cache_claims.at_equal_state
     listed: list[Claim] = [
-        lambda part: claims.first_token(part, level, _BESIDE),
+        lambda part: equal(claims.first_token(part, level, _BESIDE), cached),
         lambda part: claims.length(part, level, confidences.of_loads),
         lambda part: claims.cost_of_late(part, level),
     ]
     kinds = {sample.kind for sample in evidence.samples if level == evidence.levels[-1]}
     if "open" in kinds:
-        listed.append(lambda part: claims.open_first_token(part, level, _BESIDE))
+        listed.append(lambda part: equal(claims.open_first_token(part, level, _BESIDE), cached))
     if "mixed" in kinds:
         listed.append(lambda part: claims.sampled_wait(part, level, beside, _BESIDE))
     return listed
@@ -301,6 +308,8 @@ def _may_be_unknown(finding: Finding) -> bool:
     """Whether nothing observed is enough: an engine without counters may speculate, and greedy answers need
     no comparison where no server gives any."""
     if finding.claim == "answers" and finding.cause != "always fails":
+        return False
+    if finding.cause == "cache":  # what was observed may be the cache's
         return False
     return finding.verdict == "unknown" and finding.claim in ("speculation", "first token", "answers")
 

@@ -100,6 +100,28 @@ def _from(name: str, names: Callable[[int], tuple[str, str]]) -> Split:
     return split
 
 
+def _state(samples: Sequence[Sample], figure: str) -> Parts | None:
+    """The split by the cache state of a request: the state that differs most surely from all others. None
+    where the turn alone makes it, which is a factor itself."""
+    states = sorted({int(sample.factors["cache"]) for sample in samples})
+    of_turns = all(2 * (sample.factors["turn"] > 1) == sample.factors["cache"] for sample in samples)
+    if len(states) < 2 or of_turns:
+        return None
+    divided = states if len(states) > 2 else states[1:]
+    confidence = 1 - (1 - CONFIDENCE) / len(divided)
+    splits = []
+    for state in divided:
+        first = [sample for sample in samples if sample.factors["cache"] == state]
+        second = [sample for sample in samples if sample.factors["cache"] != state]
+        rest = " or ".join(CACHE_WORDS[place] for place in states if place != state)
+        splits.append(_parts((CACHE_WORDS[state], rest), first, second, figure, confidence))
+    return max(splits, key=_sureness)
+
+
+CACHE_WORDS = ("on cold prompts", "behind a shared prefix", "after earlier turns")
+"""By the place in `plan.CACHE_STATES`."""
+
+
 def _sureness(parts: Parts) -> float:
     """How far the whole interval of the change is from 1, as a logarithm; negative where it includes 1."""
     return max(math.log(parts.change.low), -math.log(parts.change.high)) if parts.change else -math.inf
@@ -230,6 +252,7 @@ def _ordinal(number: int) -> str:
 
 OF_TRAFFIC: tuple[Factor, ...] = (
     Factor("turn", _from("turn", lambda turn: (f"from the {_ordinal(turn)} turn on", "before"))),
+    Factor("cache", _state),
     Factor(
         "context",
         _from("context", lambda tokens: (f"with prompts of {tokens} tokens or more", "with shorter ones")),

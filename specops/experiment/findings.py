@@ -25,7 +25,7 @@ nothing was observed that could show it."""
 
 Cause = Literal[
     "time", "drift", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
-    "other answers", "turn", "context", "cache",
+    "other answers", "turn", "context", "cache", "unmatched",
     "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
     "known prompt", "incomparable",
 ]  # fmt: skip
@@ -38,7 +38,9 @@ temperature: sampled answers are the greedy ones. blind: the standard repeats to
 compare with. standard: it varies itself as much. starts: starts of servers differ by more than is gained.
 other prompts: the arms count different numbers of tokens in a prompt. not decoding: the gain is not in the
 time per output token. accepted: the operator accepts it. cache: one arm had surely more of its prompt tokens
-in its cache. incomparable: no request has a time to compare in both arms.
+in its cache; of a wait, a factor: what of a prompt a cache may know. unmatched: too many turns on own answers
+have no turn of the other arm with a prompt of like length. incomparable: no request has a time to compare in
+both arms.
 """
 
 StoredInterval = Annotated[

@@ -12,7 +12,7 @@ A trace or a ramp is replayed in its own order: each cycle has the next of its w
 
 Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
 cache knows it; a variant follows from its place in the plan alone. What is drawn is a session: all turns of
-it are in one window, in one variant.
+it are in one window, in one variant. The end of a variant says what of its prompts a cache may know.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, count, zip_longest
-from math import ceil
+from math import ceil, floor
 from typing import Literal
 
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.replay import Replay, ReplayRequest
+from specops.load.workload import OWN_HISTORY
 
 Kind = Literal["measured", "open", "mixed"]
 """measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
@@ -48,6 +49,23 @@ LONG_RUN_FROM = 2
 
 OPEN_REQUESTS = 6
 SAMPLED_REQUESTS = 4
+
+BEHIND_PREFIX = "prefix"
+EACH_TURN_NEW = "cold"
+"""At the end of a variant. prefix: the shared prefix stands in front of each of its prompts. cold: each turn
+has a nonce of its own, so that no cache knows the turns before it."""
+
+CACHE_STATES = ("cold", "shared prefix", "earlier turns")
+"""What of a prompt a cache may know: nothing, the prefix that it shares with others, or the turns before."""
+
+
+def cache_state(variant: str, turn: int) -> int:
+    """The place of a request in `CACHE_STATES`."""
+    mark = variant.partition(OWN_HISTORY)[0].rpartition(".")[2]
+    if turn > 1 and mark != EACH_TURN_NEW:
+        return 2
+    return 1 if mark == BEHIND_PREFIX else 0
+
 
 Key = tuple[int, Kind, Level, str]
 
@@ -116,6 +134,15 @@ class Plan:
 
     replay: Replay | None = None
     """Has the requests of measured windows, in place of `prompts` in turn."""
+
+    prefix_share: float = 0.0
+    """Share of the sessions that begin with the shared prefix."""
+
+    cold_share: float = 0.0
+    """Share of the sessions of which each turn has a nonce of its own."""
+
+    live_answers: bool = False
+    """Whether later turns follow on the answers of the arm itself."""
 
     def windows(self) -> Iterator[Window]:
         """Every window in the order of execution. Interleaved cycles never end; restarts end with their
@@ -223,6 +250,9 @@ class Plan:
         itself, too. At a higher one, the same greedy requests come in two successive cycles."""
         if self.temperature == 0:
             requests = next(window.requests for window in measured if window.level == level)
+            if self.live_answers:  # a later turn by itself has no own answers before it
+                firsts = {prompt for prompt, _ in self.prompts}
+                requests = tuple(request for request in requests if request.prompt in firsts)
             # Of conversations others in each cycle, so that late turns come, too.
             start = cycle * self.mixed_prompts if self.later_turns else 0
             places = sorted({(start + index) % len(requests) for index in range(self.mixed_prompts)})
@@ -246,11 +276,23 @@ class Plan:
         """`size` sessions, of all classes alike; each is drawn once before any is drawn again."""
         ids = _shuffled(self.prompts, f"{self.seed}:{purpose}")
         chosen = [ids[(place * size + index) % len(ids)] for index in range(size)]
+        marks = self._marks(size, f"{self.seed}:{purpose}:{place}:cache")
         return tuple(
-            Request(turn, "" if self.same_prompts else f"{purpose}.{cycle}.{index}")
+            Request(turn, "" if self.same_prompts else f"{purpose}.{cycle}.{index}{marks[index]}")
             for index, prompt in enumerate(chosen)
             for turn in (prompt, *self.later_turns.get(prompt, ()))
         )
+
+    def _marks(self, size: int, seed: str) -> list[str]:
+        """The ends of the variants of `size` sessions: each share as exactly as whole sessions allow, and
+        exact on average, in random order."""
+        dealer = random.Random(seed)
+        marks: list[str] = []
+        for share, mark in ((self.prefix_share, BEHIND_PREFIX), (self.cold_share, EACH_TURN_NEW)):
+            marks += [f".{mark}"] * min(size - len(marks), floor(share * size + dealer.random()))
+        marks += [""] * (size - len(marks))
+        dealer.shuffle(marks)
+        return marks
 
     def _sessions(self, requests: int, *, least: int = 1) -> int:
         """The number of sessions that have so many requests, on average; `least` or more."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,20 @@ from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
 from specops.experiment.margins import places_needed, request_margins
-from specops.experiment.plan import LONG_RUN_FROM, MIXED_STREAMS, Key, Kind, Plan, Request, Window
+from specops.experiment.plan import (
+    BEHIND_PREFIX,
+    EACH_TURN_NEW,
+    LONG_RUN_FROM,
+    MIXED_STREAMS,
+    Key,
+    Kind,
+    Plan,
+    Request,
+    Window,
+)
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.experiment.storing import Storing
-from specops.hints import with_options
+from specops.hints import with_options, with_value
 from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load import clock
 from specops.load.answer import Failure, token_counter
@@ -39,8 +50,9 @@ from specops.load.client import endpoint_error
 from specops.load.record import NOT_THE_SERVERS, CellRecord, Row
 from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings
+from specops.load.shared_prefix import shared_prefix
 from specops.load.target_server import TargetServer
-from specops.load.workload import Prompt, PromptSet
+from specops.load.workload import OWN_HISTORY, Prompt, PromptSet
 from specops.progress import Progress
 
 FIRST_LOOK = 0.4
@@ -126,6 +138,8 @@ class Experiment:
         self._first_cycle = list(takewhile(lambda window: window.cycle == 0, self.plan.windows()))
         self._prompts_by_id = {prompt.id: prompt for prompt in prompts.prompts}
         self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
+        if settings.prefix_share:
+            _ = self._prefix  # before anything is started: it may be impossible
         self._pace = Pace(requests.max_rps)
         self._watches = {name: Watch(requests.abort_rule()) for name in self.pools}
 
@@ -172,6 +186,7 @@ class Experiment:
             if window.key not in self.windows
         }
         self.run = earlier.run
+        self.__dict__.pop("_prefix", None)  # it has the nonce of the run
         self.margins = {margin.place: margin for margin in earlier.margins}
         self.facts |= facts
         self.period = 1 + max((window.period for window in earlier.windows), default=-1)
@@ -416,7 +431,8 @@ class Experiment:
         elif window.kind == "mixed":
             level = Level(concurrency=max(MIXED_STREAMS, streams))
         longest = [session[-1] for session in self.prompts.sessions]
-        warm_up = [Request(prompt.id, "warm-up") for prompt in longest[: self.requests.warmup]]
+        variant = f"warm-up.{BEHIND_PREFIX}" if self.plan.prefix_share else "warm-up"
+        warm_up = [Request(prompt.id, variant) for prompt in longest[: self.requests.warmup]]
         await arm.visit(
             [self._prompt(request, window.cycle) for request in window.requests],
             level,
@@ -425,6 +441,7 @@ class Experiment:
             keep=keep,
             fillers=[self._prompt(request, window.cycle) for request in window.fillers],
             warm=window.kind == "measured",
+            live_answers=self.plan.live_answers,
         )
         aborted = self.windows[window.key].cell.aborted
         if aborted:
@@ -455,16 +472,51 @@ class Experiment:
         if self.plan.replay is not None and request.replayed is not None:
             prompt = self.plan.replay.prompt(request.replayed, self.run, request.variant, request.repeat)
         elif not self.plan.same_prompts:
+            mark = request.variant.rpartition(".")[2]
+            if mark == EACH_TURN_NEW:
+                prompt = replace(prompt, session="")
             prompt = prompt.fresh(self.run, request.variant)
+            if mark == BEHIND_PREFIX:
+                prompt = prompt.behind(self._prefix)
         # A sampled answer to the same prompt with the same seed would not be another sample.
         seed = random.Random(f"{self.plan.seed}:{prompt.id}:{request.variant}:{cycle}").getrandbits(31)
         return replace(prompt, temperature=request.temperature, seed=seed)
 
-    async def _request_margins(self, standard: TargetServer) -> None:
-        def prompt_of(prompt: str, variant: str) -> Prompt:
-            return self._prompt(self.plan.request(prompt, variant))
+    @cached_property
+    def _prefix(self) -> str:
+        tokens = self.settings.prefix_tokens
+        return shared_prefix(self.prompts, tokens, self.run, self._count_tokens)
 
-        async for margin in request_margins(standard, self.places_needed(), prompt_of):
+    def _turn_sent(self, prompt: str, variant: str) -> Prompt:
+        """The greedy request that the standard was sent with this variant, on its own answers where the
+        variant has them."""
+        planned = variant.partition(OWN_HISTORY)[0]
+        sent = self._prompt(self.plan.request(prompt, planned))
+        if sent.variant == variant:
+            return sent
+        session = next(turns for turns in self.prompts.sessions if any(turn.id == prompt for turn in turns))
+        rows = next(
+            window.cell.sent
+            for window in self.windows.values()
+            if window.arm == self.standard
+            and any((row.prompt, row.variant) == (prompt, variant) for row in window.cell.sent)
+        )
+        answers = {
+            row.prompt: row.text[row.reasoning :]
+            for row in rows
+            if row.variant.partition(OWN_HISTORY)[0] == planned and row.error is None
+        }
+        before = sent = self._prompt(self.plan.request(session[0].id, planned))
+        for turn in session[1:]:
+            if before.id == prompt:
+                break
+            recorded = self._prompt(self.plan.request(turn.id, planned))
+            sent = recorded.continuing(before, sent, answers.get(before.id))
+            before = recorded
+        return sent
+
+    async def _request_margins(self, standard: TargetServer) -> None:
+        async for margin in request_margins(standard, self.places_needed(), self._turn_sent):
             self.margins[margin.place] = margin
 
     def _judge_failures(self, name: str) -> None:
@@ -492,6 +544,14 @@ def plan_of(
     mixed_temperature: float,
 ) -> Plan:
     replay = requests.replay(prompts, for_comparison=True)
+    share = settings.prefix_share or settings.cold_share
+    if share and (replay is not None or requests.same_prompts):
+        kind = "replayed requests" if replay is not None else "prompts that are sent as they are"
+        raise UsageError(
+            f"prefix_share and cold_share are not for {kind}, which decide themselves what a cache knows: "
+            "expected 0",
+            hint=with_value(f"{share:g}", "0"),
+        )
     return Plan(
         arms=tuple(arms),
         levels=(replay.level,) if replay else tuple(requests.levels()),
@@ -508,6 +568,9 @@ def plan_of(
             first.id: tuple(turn.id for turn in later) for first, *later in prompts.sessions if later
         },
         replay=replay,
+        prefix_share=settings.prefix_share,
+        cold_share=settings.cold_share,
+        live_answers=settings.live_answers,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, quantiles
 
@@ -17,13 +17,13 @@ import numpy as np
 
 from specops import stats
 from specops.experiment.answers import as_long
-from specops.experiment.plan import Key, Kind
+from specops.experiment.plan import Key, Kind, cache_state
 from specops.experiment.records import WindowRecord
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.load.request_drafts import length_bounds
 from specops.load.request_times import Objectives
-from specops.load.workload import stage
+from specops.load.workload import OWN_HISTORY, stage
 from specops.stats import Interval
 
 LONG_RUN = 3
@@ -37,7 +37,8 @@ class and load."""
 
 @dataclass(frozen=True)
 class Sample:
-    """One request of each arm for the same prompt, in windows that are a pair."""
+    """One request of each arm for the same prompt, or for two of like length (`_matched`), in windows that
+    are a pair."""
 
     level: Level
     traffic_class: str
@@ -72,7 +73,6 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
     samples = []
     complete = [pair for pair in pairs.values() if len(pair) == 2]
     for pair in sorted(complete, key=lambda pair: min(window.began for window in pair.values())):
-        answers = {arm: _by_prompt(pair[arm].cell.rows) for arm in pair}
         first = pair[standard]
         for row in (row for w in pair.values() for row in w.cell.beside if row.part == "warm-up"):
             sent.add((row.prompt, row.variant))
@@ -81,19 +81,20 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         for row in first.cell.sent:
             if row.prompt not in prompts_sent:
                 soonest[row.prompt] = min(row.sent_s, soonest.get(row.prompt, math.inf))
-        for key in [key for key in answers[standard] if key in answers[challenger]]:
-            rows = {arm: answers[arm][key] for arm in pair}
+        for matched in _matched(first.cell.rows, pair[challenger].cell.rows):
+            rows = dict(zip((standard, challenger), matched, strict=True))
             factors = {
                 "order": float(pair[challenger].order < first.order),
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
-                "repeat": float(key[:2] in sent),
-                "new prompt": float(rows[standard].sent_s <= soonest.get(key[0], -math.inf)),
+                "repeat": float((matched[0].prompt, matched[0].variant) in sent),
+                "new prompt": float(rows[standard].sent_s <= soonest.get(matched[0].prompt, -math.inf)),
                 # Only like is compared: a server that had a pause beside one that had none is neither.
                 "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
                 "turn": float(stage(rows[standard].turn)),
                 "context": float(length_bounds(rows[standard].prompt_tokens or 0)[0]),
+                "cache": float(cache_state(rows[standard].variant, rows[standard].turn)),
             }
             samples.append(
                 Sample(
@@ -133,6 +134,26 @@ def longest_run(windows: Sequence[WindowRecord], arm: str) -> int:
         ran = ran + len(window.cell.sent) if window.arm == arm else 0
         longest, period = max(longest, ran), window.period
     return longest
+
+
+def _matched(standard: Sequence[Row], challenger: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """The requests of both arms that are compared: the same request, and of later turns that follow on the
+    arms' own answers, which may differ, two of one class with prompts of like length. Where a server does
+    not report lengths, two of like turns."""
+    arms = _by_prompt(standard), _by_prompt(challenger)
+    same = arms[0].keys() & arms[1].keys()
+    yield from ((row, arms[1][key]) for key, row in arms[0].items() if key in same)
+    reported = all(row.prompt_tokens or row.error for row in (*standard, *challenger))
+    groups: tuple[dict[tuple[str, float, int, int], list[Row]], ...] = (defaultdict(list), defaultdict(list))
+    for arm, group in zip(arms, groups, strict=True):
+        for key, row in arm.items():
+            if key not in same and OWN_HISTORY in row.variant:
+                tokens = row.prompt_tokens if reported else None
+                length = length_bounds(tokens)[0] if tokens else -stage(row.turn)
+                state = cache_state(row.variant, row.turn)
+                group[row.traffic_class, row.temperature, length, state].append(row)
+    for kind, rows in groups[0].items():
+        yield from zip(rows, groups[1].get(kind, []), strict=False)
 
 
 def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:

@@ -47,6 +47,7 @@ _FACTORS: Mapping[Cause | None, str] = {
 }
 _OF_TRAFFIC: Mapping[Cause | None, str] = {
     "turn": "the speed-up depends on the turn",
+    "cache": "the speed-up depends on what of the prompt is cached",
     "context": "the speed-up depends on the length of the prompt",
 }
 
@@ -216,6 +217,9 @@ def _wait(finding: Finding) -> str:
             f"{where}no request can be compared: each one failed, was refused or was late in one of the "
             "arms, or its tokens came all at once"
         )
+    if finding.cause == "unmatched":
+        beside = "no turn of the other arm has a prompt of like length"
+        return f"{where}{_speedup(finding)}, but for {finding.examples[0]} of the later turns, {beside}"
     if finding.ratio is None:
         return f"{where}too few requests for an interval{_needs(finding)}"
     if finding.cause in (*_FACTORS, *_OF_TRAFFIC) and finding.verdict != "shown":
@@ -305,6 +309,8 @@ def _first_token(finding: Finding) -> str:
     where = _where(finding) if finding.scope == "open" else ""
     if finding.ratio is None:
         return f"TTFT{where} is not known"
+    if finding.verdict == "unknown":
+        return f"TTFT{where} is unknown: first tokens can be compared only at equal cache state"
     change = ", ".join(finding.examples)
     return f"TTFT{where} is {times(finding.ratio)} as long ({change}; margin {_margin(finding)[2:]})"
 
@@ -332,10 +338,13 @@ def _cached(finding: Finding) -> str:
         )
     )
     beside = "".join(f" ({text})" for text in finding.examples)
-    return (
+    shares = (
         f"the challenger had {challenger:.0%} of its prompt tokens in its cache{_where(finding)}, the "
-        f"standard {standard:.0%}{beside}: first tokens can be compared only at equal cache state"
+        f"standard {standard:.0%}{beside}: "
     )
+    if finding.verdict == "against":
+        return f"{shares}its TTFT is {times(finding.ratio)} as long, a loss of its own"
+    return f"{shares}first tokens can be compared only at equal cache state"
 
 
 def _counted(counts: Counts, trouble: str) -> str:
@@ -393,7 +402,7 @@ def _item(finding: Finding) -> str:
 
 
 def _observed(finding: Finding) -> str:
-    if finding.ratio is not None:
+    if finding.ratio is not None and finding.claim != "cached tokens":
         return times(finding.ratio)
     if finding.counts is not None:
         control = (

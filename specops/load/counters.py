@@ -119,9 +119,11 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
         )
         return record.model_copy(update={"drafts_missing": reason})
     counts = exposition.draft_counts(before, after, model)
+    cached = exposition.cache_counts(before, after, model)
     update: dict[str, Any] = {
         "server_tokens": None if isinstance(tokens, NoData) else tokens,
         "verified": counts.drafts,
+        "cache_counts": None if isinstance(cached, NoData) else cached,
     }
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason

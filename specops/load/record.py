@@ -18,7 +18,7 @@ from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
 from specops.load.request_drafts import pooled
 from specops.load.request_times import Objectives, Observation, Part, behind_schedule, client_bound
-from specops.prometheus.exposition import DraftCounts
+from specops.prometheus.exposition import CacheCounts, DraftCounts
 from specops.results import milliseconds, rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -109,7 +109,7 @@ class Row(_Record):
     traffic_class: str = Field(validation_alias="class", serialization_alias="class")
     part: Part = "counted"
     variant: str = ""
-    """Which variant of the prompt was sent: variants differ in the nonce in front."""
+    """Which variant of the prompt was sent: variants differ in the text in front, or in the history."""
 
     turn: int = 1
     """Place in its conversation, from 1. The prompt of a later turn is the first one's, # and the turn."""
@@ -283,6 +283,9 @@ class CellRecord(_Record):
 
     drafts: DraftCounts | None = None
     drafts_missing: str | None = None
+    cache_counts: CacheCounts | None = None
+    """What its prefix cache had, by the server's counters; None where it shows none."""
+
     rows: tuple[Row, ...]
     """The requests whose times are compared."""
 

@@ -22,8 +22,9 @@ from specops.errors import UsageError
 from specops.hints import with_options
 from specops.load.answer import CountTokens
 from specops.load.arrivals import Level, Ramp
+from specops.load.shared_prefix import CHARACTERS_A_TOKEN, characters_a_token
 from specops.load.traces import BLOCK_TOKENS, TraceRequest, empty_part, open_trace
-from specops.load.workload import Message, Prompt, PromptSet
+from specops.load.workload import Prompt, PromptSet
 from specops.results import sha256
 from specops.section import Frozen
 
@@ -36,9 +37,6 @@ WINDOWS = 24
 SHORTEST_S, LONGEST_S = 10.0, 60.0
 """Length of a window of a comparison, in seconds. A shorter one has no queue; in a longer one the
 machine may change before the other arm is measured."""
-
-CHARACTERS_A_TOKEN = 4
-"""Where there is no tokenizer."""
 
 _ALIKE = 1.25
 """Prompts whose length differs from the nearest one by less than this factor are drawn alike: a trace has
@@ -349,15 +347,11 @@ class _Choice:
         shuffled = list(prompts.prompts)
         random.Random(f"{seed}:replay").shuffle(shuffled)
         self.estimated = count_tokens is None
-        texts = {prompt.id: _text(prompt.content) for prompt in shuffled}
+        texts = {prompt.id: prompt.text() for prompt in shuffled}
         self.text = "\n".join(texts.values()) if all(texts.values()) else ""
         """All texts; empty where some prompt is token ids, in front of which no text can be put."""
 
-        self.size = float(CHARACTERS_A_TOKEN)
-        """Characters of a token, on average."""
-
-        if count_tokens is not None and self.text:
-            self.size = len(self.text) / max(1, count_tokens(self.text))
+        self.size = characters_a_token(self.text, count_tokens)
         count = count_tokens or (lambda text: -(-len(text) // CHARACTERS_A_TOKEN))
         self._tokens: dict[str, float] = {
             prompt.id: count(texts[prompt.id]) if texts[prompt.id] else len(prompt.content)
@@ -407,11 +401,3 @@ def _quantile(counts: Counter[int], share: float) -> int:
         if left <= 0:
             return value
     return 0
-
-
-def _text(content: str | tuple[int, ...] | tuple[Message, ...]) -> str:
-    """The text of a prompt; empty for token ids."""
-    if isinstance(content, str):
-        return content
-    parts = [message.get("content") for message in content if isinstance(message, dict)]
-    return "\n".join(part for part in parts if isinstance(part, str))

@@ -83,6 +83,7 @@ async def run_cell(
     count_tokens: CountTokens | None = None,
     fillers: Sequence[Prompt] = (),
     think_time: float = 0.0,
+    live_answers: bool = False,
 ) -> Cell:
     """Send every prompt once. Before a later turn of a session its stream waits `think_time` times as long as
     was recorded, and that is no load. What ends it early carries what was measured: `Interrupted` when it is
@@ -91,6 +92,8 @@ async def run_cell(
     With `fillers`, all streams of a closed loop are full while any prompt is answered: each begins with a
     filler, and goes on with fillers until the last prompt is answered. So a stream that idles at the end does
     not count as load, and no answer is left out because it is long.
+
+    With `live_answers`, a later turn follows on the server's own answers, in place of recorded ones.
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
     In a replay, each prompt has its own instant.
@@ -114,9 +117,20 @@ async def run_cell(
                     progress,
                     sessions_of(fillers),
                     think_time=think_time,
+                    live_answers=live_answers,
                 )
             else:
-                await _open_loop(client, order, level, seed + repeat, window, pace, progress, think_time)
+                await _open_loop(
+                    client,
+                    order,
+                    level,
+                    seed + repeat,
+                    window,
+                    pace,
+                    progress,
+                    think_time=think_time,
+                    live_answers=live_answers,
+                )
     except* Aborted as group:
         aborted = str(group.exceptions[0])
     except* asyncio.CancelledError:
@@ -159,30 +173,31 @@ async def _closed_loop(
     fillers: Sequence[Session] = (),
     part: Part = "counted",
     think_time: float = 0.0,
+    live_answers: bool = False,
 ) -> None:
     queue, filling = iter(order), cycle(fillers)
     open_ = len(order)
     start = time.perf_counter()
 
-    async def send(prompt: Prompt, due: float, part: Part) -> float:
+    async def send(prompt: Prompt, due: float, part: Part) -> Exchange:
         exchange = Exchange(prompt, scheduled=due, part=part)
         await window.carry_out(client, exchange, pace)
         if progress and part == "counted":
             _report(progress, exchange)
-        return exchange.ended
+        return exchange
 
     async def work() -> None:
         nonlocal open_
-        free_since = await send(next(filling)[0], start, "fill") if fillers else start
+        free_since = (await send(next(filling)[0], start, "fill")).ended if fillers else start
         for session in queue:  # one iterator for all workers: each session goes to one of them
             free_since = await _converse(
-                session, free_since, think_time, lambda prompt, due: send(prompt, due, part)
+                session, free_since, think_time, lambda prompt, due: send(prompt, due, part), live_answers
             )
             open_ -= 1
         while fillers and open_:
-            for prompt in next(filling):
+            for prompt in next(filling):  # turns with the recorded history: their times are not compared
                 if open_:
-                    free_since = await send(prompt, free_since, "fill")
+                    free_since = (await send(prompt, free_since, "fill")).ended
 
     async with asyncio.TaskGroup() as group:
         for _ in range(workers if fillers else min(workers, len(order))):
@@ -190,16 +205,34 @@ async def _closed_loop(
 
 
 async def _converse(
-    session: Session, due: float, think_time: float, send: Callable[[Prompt, float], Awaitable[float]]
+    session: Session,
+    due: float,
+    think_time: float,
+    send: Callable[[Prompt, float], Awaitable[Exchange]],
+    live_answers: bool,
 ) -> float:
     """Send the turns of a session, each when the answer before it has come and its user has thought; return
     when the last answer has come. Also a turn after one that failed: its history is recorded."""
-    for prompt in session:
-        if think_time and prompt.think_s:
-            due += think_time * prompt.think_s
+    before: Prompt | None = None
+    exchange: Exchange | None = None
+    for turn in session:
+        prompt = turn
+        if live_answers and before is not None and exchange is not None:
+            prompt = turn.continuing(before, exchange.prompt, _own_text(exchange))
+            due = time.perf_counter()  # the time to read the answer is not the client's delay
+        if think_time and turn.think_s:
+            due += think_time * turn.think_s
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        due = await send(prompt, due)
+        before, exchange = turn, await send(prompt, due)
+        due = exchange.ended
     return due
+
+
+def _own_text(exchange: Exchange) -> str | None:
+    """The text of an answer as a client puts it into the history, without its reasoning; None of a failed
+    one."""
+    answer = exchange.observe(None).answer
+    return answer.text[answer.reasoning :] if answer.failure is None else None
 
 
 async def _open_loop(
@@ -210,23 +243,25 @@ async def _open_loop(
     window: _Window,
     pace: Pace,
     progress: Progress,
+    *,
     think_time: float,
+    live_answers: bool,
 ) -> None:
     """Sessions arrive at such instants that their requests come at the level's rate, on average."""
     assert level.rate is not None
     in_flight = 0
 
-    async def send(prompt: Prompt, scheduled: float) -> float:
+    async def send(prompt: Prompt, scheduled: float) -> Exchange:
         exchange = Exchange(prompt, scheduled=scheduled, from_due=bool(level.replay))
         await window.carry_out(client, exchange, pace)
         _report(progress, exchange)
-        return exchange.ended
+        return exchange
 
     async def hold(session: Session, scheduled: float) -> None:
         nonlocal in_flight
         in_flight += 1
         try:
-            await _converse(session, scheduled, think_time, send)
+            await _converse(session, scheduled, think_time, send, live_answers)
         finally:
             in_flight -= 1
 

@@ -81,10 +81,11 @@ class TargetServer:
         keep: Callable[[CellRecord], None],
         fillers: Sequence[Prompt] = (),
         warm: bool = True,
+        live_answers: bool = False,
     ) -> None:
         """Send every prompt once. A warm-up precedes the first visit at a level; its requests are rows of
         that visit's record; without `warm` there is none. `fillers` keep all streams full
-        (`runner.run_cell`).
+        (`runner.run_cell`); `live_answers` is described there, too.
 
         `keep` gets the record as soon as there is one, and again with the server's counters. What was
         measured of a visit that ends early goes to `keep` before the exception is raised.
@@ -110,6 +111,7 @@ class TargetServer:
                 count_tokens=self.count_tokens,
                 fillers=fillers,
                 think_time=settings.think_time,
+                live_answers=live_answers,
             )
         except (Interrupted, CellFailed) as stop:
             if stop.cell.observations:

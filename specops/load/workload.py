@@ -40,6 +40,9 @@ SHIPPED = ("prompts.json", "prompts-conversations.json")
 _NONCE_LENGTH = 8
 """Characters, or token ids."""
 
+OWN_HISTORY = "~"
+"""In a variant, before the hash of a history that has the server's own answers in place of recorded ones."""
+
 Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
 Message = dict[str, Any]
 Content = str | tuple[int, ...] | tuple[Message, ...]
@@ -128,6 +131,41 @@ class Prompt:
         else:
             first["content"] = f"{text}{parts or ''}"
         return replace(self, content=(first, *rest))
+
+    def text(self) -> str:
+        """Return the text of the prompt; empty for token ids."""
+        if isinstance(self.content, str):
+            return self.content
+        parts = [message.get("content") for message in self.content if isinstance(message, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+
+    def continuing(self, before: Prompt, sent: Prompt, answer: str | None) -> Prompt:
+        """Return this turn as it follows on the server's own `answer` to `sent`, which was sent for the
+        recorded turn `before`. None: the turn has no answer, so the recorded one takes its place.
+
+        A recorded call of a tool stays: the result that follows belongs to it. The variant names a history
+        that is not the recorded one, so that only requests with the same one count as the same.
+        """
+        recorded, earlier, history = self.messages(), before.messages(), sent.messages()
+        follows = recorded[len(earlier) :]
+        if recorded[: len(earlier)] != earlier:  # without a recorded answer, the texts are one message
+            shared = len(str(earlier[-1]["content"]))
+            text = str(recorded[len(earlier) - 1]["content"])[shared:].removeprefix("\n\n")
+            follows = [{"role": "user", "content": text}, *follows]
+            if not answer:
+                text = f"{history.pop()['content']}\n\n{text}"
+                follows[0] = {"role": "user", "content": text}
+        elif answer and not any(message["role"] in ("tool", "function") for message in follows):
+            follows = [message for message in follows if message["role"] != "assistant"]
+        else:
+            answer = None
+        if answer:
+            history.append({"role": "assistant", "content": answer})
+        messages = [*history, *follows]
+        if messages == recorded:
+            return self
+        variant = f"{self.variant}{OWN_HISTORY}{sha256(json.dumps(messages))[:_NONCE_LENGTH]}"
+        return replace(self, content=tuple(messages), variant=variant)
 
     def completion_prompt(self) -> str | list[int]:
         """Return the prompt as the `prompt` of a completions request: text, token ids, or a lone message's

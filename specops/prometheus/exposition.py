@@ -88,6 +88,14 @@ class DraftCounts:
         ]
 
 
+@dataclass(frozen=True)
+class CacheCounts:
+    """Increments of the prefix cache's counters over a window, in tokens or in blocks."""
+
+    hits: float
+    lookups: float
+
+
 def metrics_url(base_url: str, path: str = USUAL.path) -> str:
     """Return where an OpenAI base URL's server exposes its metrics: beside /v1, not below it."""
     return base_url.rstrip("/").removesuffix("/v1") + path
@@ -306,6 +314,16 @@ def _without_drafts(
 
 _OF_DRAFTS = ("spec_", "draft", "specul", "accept")
 """Parts of names that tell of drafts, whatever else a release or a fork calls them."""
+
+
+def cache_counts(before: Scrape, after: Scrape, model: str | None = None) -> CacheCounts | NoData:
+    """What the engine's own counters say of its prefix cache between two scrapes."""
+    for names in series_of(before, after).prefix_cache:
+        hits = increase(before, after, names.hits, model)
+        rest = increase(before, after, names.lookups or names.misses, model)
+        if not isinstance(hits, NoData) and not isinstance(rest, NoData):
+            return CacheCounts(hits, rest if names.lookups else hits + rest)
+    return NoData("its metrics have no counters of a prefix cache that specops reads")
 
 
 def _gauge(before: Scrape, after: Scrape, name: str | None, model: str | None) -> float | None:

@@ -20,6 +20,17 @@ class Responses:
 
 
 @dataclass(frozen=True)
+class PrefixCache:
+    """Counters of what of the prompts was in the prefix cache, in tokens or in blocks."""
+
+    hits: str
+    lookups: str | None = None
+    """All that was looked up; None: it counts `misses` in place of them."""
+
+    misses: str | None = None
+
+
+@dataclass(frozen=True)
 class Series:
     ttft: str
     """Histograms, in seconds, without _sum, _count, _bucket."""
@@ -47,6 +58,9 @@ class Series:
     http: Responses | None = None
     cache_config: str | None = None
     """A gauge whose labels are the settings of the KV cache."""
+
+    prefix_cache: tuple[PrefixCache, ...] = ()
+    """What it may show of its prefix cache, by its release. Empty: it counts no hits."""
 
     counts_at_end: bool = False
     """`generated` grows when an answer ends, and not while it is made."""

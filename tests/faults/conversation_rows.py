@@ -17,6 +17,14 @@ def caching(server: Server) -> Server:
     return replace(server, prefix_cache=True, prefill_ms=8.0)
 
 
+SHARED = ("--prefix-share=0.5", "--prefix-tokens=100")
+
+
+def silent(server: Server) -> Server:
+    """It caches, and only its counters say so."""
+    return replace(caching(server), cache_usage=False, metrics=True)
+
+
 CONVERSATIONS: list[Row] = [
     ab(
         "conversation_faster",
@@ -79,6 +87,76 @@ CONVERSATIONS: list[Row] = [
         "not deploy",
         r"first tokens can be compared only at equal cache state",
         standard=replace(CACHING, prefix_cache=False),
+        **FOUR_TURNS,
+    ),
+    ab(
+        "cache_off_by_the_counters",
+        "1.55 times as fast in decoding; of four turns, the challenger has nothing in its cache, as only the "
+        "servers' counters say",
+        replace(silent(FASTER), prefix_cache=False, prefill_ms=40.0, speculates=True),
+        "no",
+        r"the challenger had 0% of its prompt tokens in its cache[^\n]*TTFT is",
+        r"by its counters",
+        r"the standard had more in its cache",
+        never=(r"reports none",),
+        standard=replace(silent(STANDARD), prefill_ms=40.0),
+        **FOUR_TURNS,
+    ),
+    ab(
+        "cache_of_the_standard_off_by_the_counters",
+        "equal in decoding; of four turns, the standard has nothing in its cache, as the counters say",
+        replace(silent(EQUAL), speculates=True),
+        "not deploy",
+        r"first tokens can be compared only at equal cache state",
+        r"the challenger had more in its cache",
+        standard=replace(silent(STANDARD), prefix_cache=False),
+        **FOUR_TURNS,
+    ),
+    ab(
+        "shared_prefix_faster",
+        "1.55 times as fast; half of the prompts begin with a prefix that both servers cache",
+        caching(FASTER),
+        "deploy",
+        r"shared prefix, 2 streams",
+        standard=CACHING,
+        never=(r"depends on what", r"equal cache state: "),
+        options=SHARED,
+    ),
+    ab(
+        "fast_at_cache_hits_alone",
+        "three times as fast where a shared prefix is in the cache, and else 0.8 times as fast",
+        replace(CACHING, ttft_ms=12.5, token_ms=8.1, hit_factor=0.26),
+        "not deploy",
+        r"depends on what of the prompt is cached[^\n]*cold prompts",
+        standard=CACHING,
+        options=SHARED,
+    ),
+    ab(
+        "cache_returns_another_prefix",
+        "1.55 times as fast; of a prompt whose prefix is in the cache, the challenger answers another one",
+        replace(caching(FASTER), other_prefix=True),
+        "no",
+        r"answers (differ|are)",
+        standard=CACHING,
+        options=SHARED,
+    ),
+    ab(
+        "live_answers_faster",
+        "1.55 times as fast in each of four turns, each on the arm's own answers, which are the same",
+        caching(FASTER),
+        "deploy",
+        standard=CACHING,
+        options=("--live-answers",),
+        **FOUR_TURNS,
+    ),
+    ab(
+        "live_answers_of_another_model",
+        "1.55 times as fast; another model, so that from the first answer on each arm has its own history",
+        replace(caching(FASTER), other_model=True),
+        "no",
+        r"answers (differ|are)",
+        standard=CACHING,
+        options=("--live-answers",),
         **FOUR_TURNS,
     ),
     baseline(

@@ -74,6 +74,12 @@ BETWEEN = "\x1e"
 """Between the messages of a prompt."""
 
 
+def beginnings(prompt: str) -> list[str]:
+    """The prompt cut off after each of its pieces: its messages, and a prefix before a second nonce."""
+    ends = [match.start() for match in re.finditer(rf"{BETWEEN}|(?<=\n\n)(?=\[)", prompt)]
+    return [*(prompt[:end] for end in ends), prompt]
+
+
 def class_of(prompt: str) -> str:
     """The first word, behind the nonce where there is one."""
     return prompt.rpartition("] ")[2].split(":", 1)[0]
@@ -105,6 +111,13 @@ class Keeper:
         self.answered: dict[str, int] = clock.answered if knobs.shares_cache else {}
         self.generated = 0
         self.finished = 0
+        self._beginnings: set[str] = set()
+        """Of all prompts that it was sent."""
+
+        self.looked_up = 0
+        self.hits = 0
+        """Tokens of prompts, and those of them that were in the cache."""
+
         self._rng = random.Random(f"{knobs.seed} server")
         self._turns = [self._share(number, fault.share) for number, fault in enumerate(knobs.faults)]
         self._served: weakref.WeakKeyDictionary[asyncio.BaseTransport, int] = weakref.WeakKeyDictionary()
@@ -243,12 +256,15 @@ class Keeper:
         return prompt.partition("] ")[2] or prompt if self.knobs.ignores_nonce else prompt
 
     def _cached(self, body: Body) -> int:
-        """How many of the messages are in the cache."""
-        if not self.knobs.prefix_cache:
-            return 0
-        parts = _prompt_of(body).split(BETWEEN)
-        starts = (BETWEEN.join(parts[:count]) for count in range(len(parts), 0, -1))
-        return next((start.count(BETWEEN) + 1 for start in starts if start in self.answered), 0)
+        """How many of the prompt's pieces are in the cache."""
+        pieces = beginnings(_prompt_of(body))
+        cached = 0
+        if self.knobs.prefix_cache:
+            cached = max((n for n, piece in enumerate(pieces, 1) if piece in self._beginnings), default=0)
+            self._beginnings.update(pieces)
+        self.looked_up += self.knobs.prompt_tokens * len(pieces)
+        self.hits += self.knobs.prompt_tokens * cached
+        return cached
 
     def _too_many(self) -> bool:
         if not self.knobs.per_second:
@@ -349,6 +365,7 @@ class Keeper:
         factor = self.slowness(prompt) * (
             self.knobs.from_turn[1] if 0 < self.knobs.from_turn[0] <= turn else 1.0
         )
+        factor *= self.knobs.hit_factor if cached else 1.0
         assert request.transport is not None
         number = self._connections.setdefault(request.transport, len(self._connections) + 1)
         factor *= self.knobs.odd_connections ** (1 if number % 2 else -1)
@@ -358,7 +375,7 @@ class Keeper:
             return self._whole(prompt, limit, body)
         unpaused = self.knobs.unpaused_ttft_ms and loop.time() - self._ended < PAUSE_S
         ttft = (self.knobs.unpaused_ttft_ms if unpaused else self.knobs.ttft_ms) * factor / 1000
-        ttft += self.knobs.prefill_ms * (prompt.count(BETWEEN) + 1 - cached) / 1000
+        ttft += self.knobs.prefill_ms * (len(beginnings(prompt)) - cached) / 1000
         if fault is None:
             await _until(began + ttft)
             fault = self.fault_of(prompt, temperature, mixed=True)
@@ -386,7 +403,8 @@ class Keeper:
         if not self.knobs.role_first:
             await _until(began + ttft)
         # What is in flight is looked at when the first token is there: requests sent together have met.
-        answer = self.answer_to(prompt, temperature, limit)
+        misread = bool(cached) and self.knobs.other_prefix
+        answer = self.answer_to(f"another beginning {prompt}" if misread else prompt, temperature, limit)
         if kind in ("abort", "finish_error"):
             finish = kind.removeprefix("finish_")
             answer = Answer(answer.words[: max(1, len(answer.words) // 4)], finish)
@@ -500,9 +518,9 @@ class Keeper:
     def _usage(self, body: Body, count: int) -> Body:
         tokens = round(count * self.knobs.usage_factor)
         read = self.knobs.prompt_tokens // (2 if self._cuts(_prompt_of(body)) else 1)
-        read *= _prompt_of(body).count(BETWEEN) + 1
+        read *= len(beginnings(_prompt_of(body)))
         usage: Body = {"prompt_tokens": read, "completion_tokens": tokens, "total_tokens": read + tokens}
-        if self.knobs.prefix_cache:
+        if self.knobs.prefix_cache and self.knobs.cache_usage:
             cached = self.knobs.prompt_tokens * body.get("cached messages", 0)
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return usage
@@ -565,6 +583,11 @@ class Keeper:
             "# TYPE vllm:num_requests_running gauge",
             f"vllm:num_requests_running{{{model}}} {self.in_flight}",
         ]
+        for name, count in (("queries", self.looked_up), ("hits", self.hits)):
+            lines += [
+                f"# TYPE vllm:prefix_cache_{name} counter",
+                f"vllm:prefix_cache_{name}_total{{{model}}} {count}",
+            ]
         if self.knobs.speculates:
             drafts = self.generated // 3
             for name, count in (

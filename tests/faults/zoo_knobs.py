@@ -137,6 +137,16 @@ class Server:
     prefix_cache: bool = False
     """It has the beginnings of prompts that it was sent in its cache, and says so in its usage."""
 
+    cache_usage: bool = True
+    """Whether its usage says so; its metrics have counters of hits either way."""
+
+    hit_factor: float = 1.0
+    """A request of which a part is in the cache takes this many times as long."""
+
+    other_prefix: bool = False
+    """Of a prompt that is in its cache in part, it answers another one: the cache returned what is not its
+    beginning."""
+
     request_sd: float = 0.0
     """Log-normal noise of each request alone."""
 

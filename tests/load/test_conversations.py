@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparing import SHORT, windows
 from comparing import run as compare_stubs
-from comparing import windows
 from measuring import run
 from stub import CHUNKS, DONE, Body, Reply, Stub, event, stream
 
+from specops.experiment.samples import pair_up
 from specops.load.record import Row
+from specops.load.workload import Prompt, load_prompts
 from specops.results import Result
 
 SESSIONS = 3
@@ -156,3 +158,159 @@ def test_a_row_has_the_tokens_that_came_from_the_cache(stub: Stub, conversations
         (2, 30, 20),
         (3, 50, 40),
     }
+
+
+LIVE = SHORT.model_copy(update={"live_answers": True})
+
+
+def answering(text: str, prompt_tokens: int = 0) -> Any:
+    """A stub's answers, after which a history differs from the recorded one."""
+
+    def answer(body: Body) -> Reply:
+        tokens = prompt_tokens or 10 * len(body["messages"])
+        usage = {"prompt_tokens": tokens, "completion_tokens": 8}
+        events = stream(body, [(text, 8)], done=False, usage=False)
+        return Reply([*events, event({"choices": [], "usage": usage}), DONE], gap_s=0.002)
+
+    return answer
+
+
+@pytest.mark.parametrize("same_prompts", [False, True])
+def test_with_live_answers_each_arm_goes_on_from_its_own(
+    stub: Stub, other: Stub, conversations: Path, same_prompts: bool
+) -> None:
+    stub.answer, other.answer = answering("ours"), answering("theirs")
+    result = compare_stubs((stub, other), conversations, settings=LIVE, same_prompts=same_prompts)
+    for server, text in ((stub, "ours"), (other, "theirs")):
+        answers = {
+            message["content"]
+            for body in server.requests
+            for message in body["messages"]
+            if message["role"] == "assistant"
+        }
+        # The turns that fill a stream are not compared, and hold the recorded answers.
+        assert {text} <= answers <= {text, "Yes.", "So."}
+        assert any(len(body["messages"]) == 5 for body in server.requests)
+    records = windows(result)
+    counted = [
+        (record.arm, row) for record in records if record.kind == "measured" for row in record.cell.rows
+    ]
+    assert {("~" in row.variant, row.turn > 1) for _, row in counted} == {(False, False), (True, True)}
+    assert not {(row.prompt, row.variant) for arm, row in counted if arm == "a" and row.turn > 1} & {
+        (row.prompt, row.variant) for arm, row in counted if arm == "b"
+    }, "other histories are other requests"
+    samples = [sample for sample in pair_up(records, "a", "b") if sample.kind == "measured"]
+    assert len(samples) == len(counted) / 2, "later turns are compared by the length of their prompts"
+    assert all(sample.standard.prompt_tokens == sample.challenger.prompt_tokens for sample in samples)
+
+
+def test_turns_on_other_answers_are_not_compared_at_other_lengths(
+    stub: Stub, other: Stub, conversations: Path
+) -> None:
+    stub.answer, other.answer = answering("ours"), answering("theirs", prompt_tokens=600)
+    result = compare_stubs((stub, other), conversations, settings=LIVE, same_prompts=False)
+    samples = [sample for sample in pair_up(windows(result), "a", "b") if sample.kind == "measured"]
+    assert {sample.standard.turn for sample in samples} == {1}
+
+
+def test_equal_live_answers_are_the_same_requests(stub: Stub, other: Stub, conversations: Path) -> None:
+    stub.answer = other.answer = answering("alike")
+    result = compare_stubs((stub, other), conversations, settings=LIVE, same_prompts=False)
+    samples = [sample for sample in pair_up(windows(result), "a", "b") if sample.kind == "measured"]
+    assert {sample.standard.turn for sample in samples} == {1, 2, 3}
+    for sample in samples:
+        assert (sample.standard.prompt, sample.standard.variant) == (
+            sample.challenger.prompt,
+            sample.challenger.variant,
+        )
+
+
+def test_a_margin_is_requested_with_the_history_of_its_answer(
+    stub: Stub, other: Stub, conversations: Path
+) -> None:
+    """The second answers differ on equal own histories: the standard is asked how sure it was there."""
+
+    def answers(second: str) -> Any:
+        def answer(body: Body) -> Reply:
+            text = second if len(body["messages"]) == 3 else "alike"
+            reply: Reply = answering(text)(body)
+            return reply
+
+        return answer
+
+    stub.answer, other.answer = answers("so"), answers("no")
+    compare_stubs((stub, other), conversations, settings=LIVE, same_prompts=False)
+    asked = [body["messages"] for body in stub.requests if body.get("logprobs")]
+    histories = {tuple(message["content"] for message in messages[1:]) for messages in asked}
+    # A turn that fills a stream has the recorded answer.
+    assert ("alike", "Why?") in histories
+    assert histories <= {("alike", "Why?"), ("Yes.", "Why?")}
+
+
+def test_the_recorded_history_stands_in_for_an_answer_that_failed(conversations: Path) -> None:
+    first, second, third = load_prompts(conversations).sessions[0]
+    own = second.continuing(first, first, "Mine.")
+    assert [message["content"] for message in own.messages()] == ["Question 0", "Mine.", "Why?"]
+    after_failure = third.continuing(second, own, None)
+    assert [message["content"] for message in after_failure.messages()][1:] == [
+        "Mine.",
+        "Why?",
+        "So.",
+        "Really?",
+    ]
+    assert third.continuing(second, second, "So.") == third
+
+
+def test_without_a_recorded_answer_the_texts_part_again() -> None:
+    one = Prompt("s", "all", "Hello", session="s")
+    two = Prompt("s#2", "all", "Hello\n\nAgain", session="s", turn=2)
+    assert [(m["role"], m["content"]) for m in two.continuing(one, one, "Hi.").messages()] == [
+        ("user", "Hello"),
+        ("assistant", "Hi."),
+        ("user", "Again"),
+    ]
+    assert two.continuing(one, one, None) == two
+
+
+def test_the_result_of_a_tool_stays_behind_its_recorded_call() -> None:
+    asked = {"role": "user", "content": "Weather?"}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    tool = {"role": "tool", "content": "Rain", "tool_call_id": "1"}
+    one = Prompt("s", "all", (asked,), session="s")
+    two = Prompt("s#2", "all", (asked, call, tool), session="s", turn=2)
+    assert two.continuing(one, one, "It rains.") == two
+
+
+def test_a_share_of_the_requests_begins_with_one_prefix(stub: Stub, other: Stub, conversations: Path) -> None:
+    stub.answer = other.answer = answering("alike")
+    settings = SHORT.model_copy(update={"prefix_share": 0.5, "prefix_tokens": 200, "cold_share": 0.5})
+    result = compare_stubs(
+        (stub, other), conversations, settings=settings, same_prompts=False, concurrency=[2]
+    )
+    rows = [row for window in windows(result) if window.kind == "measured" for row in window.cell.rows]
+    marks = [row.variant.rpartition(".")[2] for row in rows if row.turn == 1]
+    assert marks.count("prefix") == marks.count("cold") == len(marks) / 2
+    for server in (stub, other):
+        firsts = {body["messages"][0]["content"] for body in server.requests}
+        prefixed = {text for text in firsts if len(text) > 800}
+        assert len({text[:800] for text in prefixed}) == 1 < len(prefixed)
+        assert all("] Question" in text[800:] for text in prefixed), "a nonce of its own follows the prefix"
+    cold = [row for row in rows if row.variant.endswith(".cold")]
+    assert {row.turn for row in cold} == {1, 2, 3}
+    states = {
+        (sample.standard.turn > 1, sample.factors["cache"]) for sample in pair_up(windows(result), "a", "b")
+    }
+    assert states == {(False, 0.0), (False, 1.0), (True, 2.0), (True, 0.0)}
+
+
+def test_each_turn_of_a_cold_conversation_has_a_nonce_of_its_own(
+    stub: Stub, other: Stub, conversations: Path
+) -> None:
+    stub.answer = other.answer = answering("alike")
+    settings = SHORT.model_copy(update={"cold_share": 1.0, "live_answers": True})
+    result = compare_stubs((stub, other), conversations, settings=settings, same_prompts=False)
+    firsts = [body["messages"][0]["content"] for body in stub.requests[2:]]
+    assert len(set(firsts)) == len(firsts)
+    samples = pair_up(windows(result), "a", "b")
+    assert {sample.factors["cache"] for sample in samples} == {0.0}
+    assert {sample.standard.turn for sample in samples} == {1, 2, 3}

@@ -11,6 +11,7 @@ from made_windows import ARMS, CLASSES, judged, plan, windows
 from specops.experiment import sentences
 from specops.experiment.decide import Judged
 from specops.experiment.plan import Window
+from specops.experiment.samples import pair_up
 from specops.stats import texts
 
 TURNS = 4
@@ -156,3 +157,51 @@ def test_a_window_has_whole_sessions_in_one_variant_and_one_for_each_stream() ->
             assert not counted & drawn
             drawn |= counted
     assert mixed_turns == {1, 2, 3, 4}
+
+
+def own_histories(longer: int) -> Answer:
+    """Later turns follow on own answers; of the challenger, those of `longer` of 4 sessions have prompts of
+    another length."""
+
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
+        if turn_of(prompt) == 1 or window.kind != "measured":
+            return {}
+        other_length = window.arm == "draft" and int(prompt[1:4]) % 4 < longer
+        return {
+            "variant": f"{window.cycle}.{prompt[1:4]}~{window.arm}",
+            "prompt_tokens": 900 if other_length else 60,
+        }
+
+    return answer
+
+
+def test_turns_on_other_answers_are_compared_by_the_length_of_their_prompts() -> None:
+    judgement = conversations(own_histories(0))
+    assert judgement.decision.verdict == "yes", judgement.decision.reason
+    (length,) = judgement.lengths
+    assert length.n == CYCLES * 8, "all turns have a partner"
+
+
+def test_where_a_server_reports_no_lengths_turns_on_other_answers_are_compared_by_turn() -> None:
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
+        return own_histories(2)(window, prompt, time_s) | (
+            {"prompt_tokens": None} if window.arm == "standard" else {}
+        )
+
+    later = {f"p{n:03}": (f"p{n:03}#2", f"p{n:03}#3") for n in range(SESSIONS)}
+    records = windows(
+        cycles=4, answer=answer, prompts=SESSIONS, classes=("chat",), later_turns=later, long_run=0
+    )
+    samples = [sample for sample in pair_up(records, *ARMS) if sample.kind == "measured"]
+    rows = [row for record in records if record.kind == "measured" for row in record.cell.rows]
+    assert len(samples) == len(rows) / 2
+    assert all(sample.standard.turn == sample.challenger.turn for sample in samples)
+
+
+def test_a_gain_of_turns_without_a_partner_is_not_deployed() -> None:
+    judgement = conversations(own_histories(2))
+    assert judgement.decision.verdict == "undecided"
+    assert (
+        "of the later turns, no turn of the other arm has a prompt of like length"
+        in judgement.decision.reason
+    )

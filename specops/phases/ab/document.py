@@ -19,6 +19,7 @@ from specops.load.replay import ReplayFacts
 from specops.load.request_drafts import by_prompt_length, by_turn
 from specops.load.validity import LatencyChange
 from specops.load.workload import conversations_sentence, repeated_sentence
+from specops.phases.ab.cache_section import cache_section
 from specops.phases.ab.earlier import BaselineDrift, measurements_of
 from specops.phases.ab.report import (
     ArmFigures,
@@ -96,6 +97,7 @@ def _subtitle(result: Result, report: Report, path: Path) -> str:
         f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}",
         repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)),
         conversations_sentence(prompts),
+        "later turns on own answers" if result.settings.get("live_answers") else "",
         f"look {looks.get('done')} of {looks.get('planned')}",
         str(path),
     ]
@@ -139,6 +141,7 @@ def sections(result: Result, report: Report, steadiness: Sequence[LatencyChange]
         suffix = f": {name}" if several else ""
         yield _acceptance(result, report, name, suffix)
         yield _answers(challenger, suffix)
+    yield from cache_section(report, FILE)
     if report.differences:
         rows = tuple((row.of, row.what, row.other, row.one) for row in report.differences)
         table = Table("", ("arm", "what", "there", f"in {report.standard}"), rows)

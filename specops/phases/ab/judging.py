@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specops import stats
-from specops.experiment import answers, sentences
+from specops.experiment import answers, cache_claims, sentences
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Judged, over_loads
 from specops.experiment.findings import Decision, Finding
+from specops.experiment.plan import CACHE_STATES
 from specops.experiment.records import WindowRecord, levels_of
 from specops.experiment.run import Experiment
 from specops.experiment.samples import FIGURES, Sample, change_ms, ratio_of, waited_ms
@@ -24,6 +25,8 @@ from specops.phases.ab import earlier
 from specops.phases.ab.report import (
     EXPECTED,
     ArmFigures,
+    CacheComparison,
+    CacheState,
     Challenger,
     ClassFigures,
     ClassLevel,
@@ -37,6 +40,7 @@ from specops.phases.ab.report import (
     Speedups,
     Throughput,
 )
+from specops.prometheus.exposition import CacheCounts
 from specops.render.figures import times
 from specops.results import Verdict, rounded
 
@@ -131,6 +135,10 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
         if level_decision.verdict == "yes"
     ]
     first = evidence.at(judged.levels[0]) if judged.levels else []
+
+    def body(level: Level, traffic_class: str | None = None) -> list[Sample]:
+        return evidence.of_body(evidence.at(level, traffic_class))
+
     return Challenger(
         decision=decision,
         deploy=deploy,
@@ -142,7 +150,7 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
                 decision=over_loads(decisions, judged.levels),
                 levels=[
                     ClassLevel(
-                        **vars(_speedups(evidence, level, name, judged.confidences.of_classes)),
+                        **vars(_speedups(body(level, name), level, judged.confidences.of_classes)),
                         decision=level_decision,
                     )
                     for level, level_decision in zip(judged.levels, decisions, strict=True)
@@ -153,7 +161,7 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
         levels=[
             LevelComparison(
                 decision=level_decision,
-                speedups=_speedups(evidence, level, None, judged.confidences.of_loads),
+                speedups=_speedups(body(level), level, judged.confidences.of_loads),
                 throughput=_throughput(evidence, level, judged.confidences.of_loads),
                 lengths=length,
             )
@@ -164,13 +172,42 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
         parity=list(_parity(evidence)),
         prompts=[_dot(sample) for sample in first],
         findings=[*judged.findings],
+        caches=[*_caches(evidence, judged)],
+        cache_states=[*_cache_states(evidence, judged)],
     )
 
 
-def _speedups(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Speedups:
+def _caches(evidence: Evidence, judged: Judged) -> Iterator[CacheComparison]:
+    for finding in judged.findings:
+        level = finding.load
+        if finding.claim != "cached tokens" or finding.traffic_class is not None or level is None:
+            continue
+        shares = cache_claims.cache_shares(evidence, level)
+        if shares is not None:
+            before, of_before, after, of_after = shares.totals
+            yield CacheComparison(
+                level=level,
+                source=shares.source,
+                standard=round(before / max(1.0, of_before), 4),
+                challenger=round(after / max(1.0, of_after), 4),
+                difference=shares.difference(judged.confidences.of_loads),
+                equal=finding.verdict == "shown" and finding.cause is None,
+            )
+
+
+def _cache_states(evidence: Evidence, judged: Judged) -> Iterator[CacheState]:
+    for level in judged.levels:
+        states: dict[float, list[Sample]] = defaultdict(list)
+        for sample in evidence.of_body(evidence.at(level)):
+            states[sample.factors["cache"]].append(sample)
+        for state in sorted(states) if len(states) > 1 else ():
+            speedups = _speedups(states[state], level, judged.confidences.of_loads)
+            yield CacheState(**vars(speedups), state=CACHE_STATES[int(state)])
+
+
+def _speedups(samples: Sequence[Sample], level: Level, confidence: float) -> Speedups:
     """The speed-ups of the requests on which the decision rests: those that failed or were late are counted
     beside them."""
-    samples = evidence.of_body(evidence.at(level, traffic_class))
     change, e2e = change_ms(samples, "ttft"), ratio_of(samples, "e2e", confidence)
     lengths = [tokens for sample in samples if (tokens := FIGURES["tokens"](sample)) is not None]
     standard = sum(standard_tokens for standard_tokens, _ in lengths)
@@ -225,6 +262,10 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
         sent = [row for cell in cells for row in cell.sent]
         good = [row for cell in cells for row in cell.rows if row.error is None]
         counts, missing = record.acceptance(cells)
+        read = [cell.cache_counts for cell in cells if cell.cache_counts is not None]
+        cached = [row.cached_tokens or 0 for row in good]
+        reported = any(row.cached_tokens is not None for row in good)
+        prompt_tokens = sum(row.prompt_tokens or 0 for row in good)
         wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
         tokens = sum(cell.tokens for cell in cells if cell.tokens is not None)
         figures.append(
@@ -242,6 +283,12 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
                 tokens_per_sec=round(tokens / wall, 4) if tokens and wall else None,
                 acceptance=counts,
                 acceptance_missing=missing,
+                cached_share=round(sum(cached) / prompt_tokens, 4) if reported and prompt_tokens else None,
+                cache_counts=CacheCounts(
+                    sum(counts.hits for counts in read), sum(counts.lookups for counts in read)
+                )
+                if read
+                else None,
                 steadiness=validity.change_over_windows(level, in_time, len(levels)),
             )
         )

@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field
 from specops import results
 from specops.errors import FileError
 from specops.experiment.answers import Difference as Witness
+from specops.experiment.cache_claims import Source
 from specops.experiment.findings import Decision, Finding, Ratio, StoredInterval
 from specops.experiment.records import Measurements
 from specops.hints import with_options
@@ -44,6 +45,7 @@ from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
 from specops.phases.ab.earlier import Difference, measurements_of
 from specops.phases.measurement import checked
+from specops.prometheus.exposition import CacheCounts
 from specops.render.ab_plot import Curve, Mark, Panel, Picture, Row
 from specops.results import Result
 from specops.section import Frozen
@@ -144,6 +146,12 @@ class ArmFigures(Frozen):
     tokens_per_sec: float | None
     acceptance: Acceptance | None
     acceptance_missing: str | None
+    cached_share: float | None = None
+    """Share of the prompt tokens in its cache, by its answers; None where they do not say."""
+
+    cache_counts: CacheCounts | None = None
+    """The same by the server's counters, over all its requests; None where it shows none."""
+
     steadiness: LatencyChange | None = None
     """How the arm's own latency changed during the comparison; None where this was not looked at."""
 
@@ -159,6 +167,27 @@ class ClassLevel(Speedups):
     """One traffic class at one load."""
 
     decision: Decision
+
+
+class CacheState(Speedups):
+    """The requests of which a cache may know as much of the prompt, all classes together."""
+
+    state: str
+    """cold, shared prefix, or earlier turns."""
+
+
+class CacheComparison(Frozen):
+    """Shares of the prompt tokens that were in the cache, at one load; as each arm reports it."""
+
+    level: Level
+    source: Source
+    standard: float
+    challenger: float
+    difference: StoredInterval | None
+    """The challenger's share less the standard's; None with too few windows for an interval."""
+
+    equal: bool
+    """Whether the challenger surely has no more, and not surely less: then first tokens are compared."""
 
 
 class ClassFigures(Frozen):
@@ -225,6 +254,12 @@ class Challenger(Frozen):
     prompts: list[Dot]
     findings: list[Finding]
     """The table on which the decision rests."""
+
+    caches: list[CacheComparison] = Field(default_factory=list)
+    """By load; without those at which neither arm reports any."""
+
+    cache_states: list[CacheState] = Field(default_factory=list)
+    """By load and state; empty where all requests have one state."""
 
     @property
     def deployed_up_to(self) -> int | None:

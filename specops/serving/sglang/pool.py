@@ -12,7 +12,7 @@ from specops.foreign_json import object_at
 from specops.serving.acceptance import Drafts, RequestDrafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
-from specops.serving.metrics import Responses, Series
+from specops.serving.metrics import PrefixCache, Responses, Series
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import VERSION, SglangSettings, command
@@ -36,6 +36,7 @@ SERIES = Series(
     ),
     aborted="sglang:num_aborted_requests_total",
     http=Responses("sglang:http_responses_total", path="endpoint", status="status_code"),
+    prefix_cache=(PrefixCache("sglang:cached_tokens_total", lookups="sglang:prompt_tokens_total"),),
     counts_at_end=True,
 )
 

@@ -17,7 +17,7 @@ import yaml
 from specops.serving.acceptance import Drafts
 from specops.serving.argv import Files, Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
-from specops.serving.metrics import Series
+from specops.serving.metrics import PrefixCache, Series
 from specops.serving.trtllm.lint import lint
 from specops.serving.trtllm.releases import Version, installed, table
 from specops.serving.trtllm.settings import TrtllmSettings, command, config, server
@@ -49,6 +49,9 @@ SERIES = Series(
         ),
     ),
     aborted="trtllm:request_error_total",
+    prefix_cache=(
+        PrefixCache("trtllm:kv_cache_reused_blocks_total", misses="trtllm:kv_cache_missed_blocks_total"),
+    ),
     counts_at_end=True,
 )
 

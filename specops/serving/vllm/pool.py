@@ -14,7 +14,7 @@ from specops.serving import known_issues
 from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
-from specops.serving.metrics import Responses, Series
+from specops.serving.metrics import PrefixCache, Responses, Series
 from specops.serving.place_drafts import PlaceDrafts
 from specops.serving.vllm.arguments import CALL, CONFIG, ParsedCommand
 from specops.serving.vllm.execution import conditions, model_in
@@ -46,6 +46,10 @@ SERIES = Series(
     aborted_reasons="abort|error",
     http=Responses("http_requests_total", path="handler", status="status"),
     cache_config="vllm:cache_config_info",
+    prefix_cache=(
+        PrefixCache("vllm:prefix_cache_hits_total", lookups="vllm:prefix_cache_queries_total"),
+        PrefixCache("vllm:gpu_prefix_cache_hits_total", lookups="vllm:gpu_prefix_cache_queries_total"),
+    ),
     drafts_come_late=True,
 )
 
