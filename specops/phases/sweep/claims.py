@@ -354,7 +354,7 @@ class ServerChange:
         sent: dict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
         for cell in evidence.cells:
             for row in cell.cell.rows if cell.setting == arm else ():
-                if row.error is None and id(row) not in evidence.late and row.e2e_ms > 0:
+                if row.error is None and id(row) not in evidence.outliers and row.e2e_ms > 0:
                     instant = cell.began + row.sent_s
                     sent[row.prompt, row.temperature].append((instant, math.log(row.e2e_ms)))
         beside_usual = sorted(
