@@ -119,7 +119,7 @@ def test_a_tree_waits_while_its_sequence_is_read_again() -> None:
 def test_a_tree_that_was_put_goes_before_the_own() -> None:
     """Also where the server is told to draft while it waits."""
     remote = Remote(NGram(3), 8, VOCABULARY)
-    sequence = sequence_of([0, 1, 2, 0, 1])
+    sequence = sequence_of([0, 1, 2, 0, 1, 2, 0, 1])
     remote.put(5, Proposal((1,), (0,)))
     remote.draft_itself(5, True)
     for expected in ([1, 1], [1, 2, 0, 1]):

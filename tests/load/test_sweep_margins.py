@@ -25,7 +25,7 @@ def answering(word: str, nats: float) -> Any:
         pieces = [(beginning(prompt), 4), (word if prompt.endswith(("Prompt 3", "Prompt 7")) else "ends", 1)]
         if not body.get("logprobs"):
             return Reply(stream(body, pieces))
-        top = [{"token": "x", "logprob": -0.5}, {"token": "y", "logprob": -0.5 - nats}]
+        top = [{"token": "x", "logprob": -0.75}, {"token": "y", "logprob": -0.75 - nats}]
         content = [{"token": text, "top_logprobs": top} for text, _ in pieces]
         choice = {"index": 0, "finish_reason": "stop", "message": {}, "logprobs": {"content": content}}
         return Reply([json.dumps({"id": "a", "choices": [choice]}).encode()], content_type="application/json")
