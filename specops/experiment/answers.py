@@ -20,6 +20,7 @@ from specops.experiment.records import Place, WindowRecord
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.load.validity import is_filtered, is_stock, loops, no_answer
+from specops.load.workload import OWN_HISTORY
 from specops.section import Frozen
 
 NEAR_TIE = 0.25
@@ -279,12 +280,13 @@ def _shares_of_fields(row: Row) -> _Shares:
 
 
 def sampled_texts(windows: Iterable[WindowRecord], arm: str) -> dict[str, list[str]]:
-    """The answers at temperatures above 0 by prompt, in order of time."""
+    """The answers at temperatures above 0 by prompt, in order of time. Without turns on own answers: those of
+    a session are one draw, so that an exact test cannot swap them one by one."""
     texts: dict[str, list[str]] = defaultdict(list)
     for window in sorted(windows, key=lambda window: window.began):
         if window.arm == arm:
             for row in sorted(window.cell.sent, key=lambda row: row.sent_s):
-                if row.error is None and row.temperature > 0:
+                if row.error is None and row.temperature > 0 and OWN_HISTORY not in row.variant:
                     texts[row.prompt].append(row.text)
     return texts
 

@@ -103,9 +103,13 @@ def cached_tokens(
     if shares is None:
         return None
     more = shares.difference(confidence)
-    if more is None or (traffic_class is not None and shares.source == "counters"):
-        return Finding(claim="cached tokens", load=level, verdict="unknown")
     before, of_before, after, of_after = map(round, shares.totals)
+    # Silence hides nothing of prompts that no cache can know, or that the standard has in its own.
+    reused = any(sample.factors["cache"] for sample in part.at(level))
+    hidden = reused and evidence.challenger in shares.silent and of_before - before > CACHE_MARGIN * of_before
+    if more is None or hidden or (traffic_class is not None and shares.source == "counters"):
+        silent = [f"{arm} reports none" for arm in shares.silent]
+        return Finding(claim="cached tokens", load=level, verdict="unknown", examples=silent)
     finding = Finding(
         claim="cached tokens",
         traffic_class=traffic_class,

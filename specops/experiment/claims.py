@@ -139,14 +139,21 @@ class Evidence:
         ]
 
     def unmatched(self, level: Level, traffic_class: str | None) -> float:
-        """The share of the turns on own answers that no turn of the other arm is compared with."""
+        """The share of the answered turns on own answers that no turn of the other arm is compared with, in
+        windows that both arms have."""
+        samples = self.at(level)
+        cycles = {sample.cycle for sample in samples}
         sent = sum(
-            OWN_HISTORY in row.variant and traffic_class in (None, row.traffic_class)
+            OWN_HISTORY in row.variant and row.error is None and traffic_class in (None, row.traffic_class)
             for window in self.windows
-            if window.kind == "measured" and window.level == level
+            if window.kind == "measured" and window.level == level and window.cycle in cycles
             for row in (window.cell.rows if window.arm in (self.standard, self.challenger) else ())
         )
-        matched = sum(OWN_HISTORY in sample.standard.variant for sample in self.at(level, traffic_class))
+        matched = sum(
+            OWN_HISTORY in sample.standard.variant and sample.answered
+            for sample in samples
+            if traffic_class in (None, sample.traffic_class)
+        )
         return 1 - 2 * matched / sent if sent else 0.0
 
     def of_body(self, samples: Iterable[Sample]) -> list[Sample]:

@@ -203,7 +203,10 @@ no model generates tokens so fast."""
 def _came_at_once(row: Row) -> bool:
     """Return whether the time between the tokens of an answer was not observed."""
     if row.ttft_ms is None or row.e2e_ms - row.ttft_ms < AT_ONCE * row.e2e_ms:
-        return row.tpot_ms is None or row.tpot_ms < FASTEST_MS
+        if row.tpot_ms is not None:
+            return row.tpot_ms < FASTEST_MS
+        # Without a count of tokens, by characters.
+        return row.ttft_ms is None or row.e2e_ms - row.ttft_ms < FASTEST_MS * len(row.text)
     return False
 
 

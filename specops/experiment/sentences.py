@@ -328,7 +328,8 @@ def _speculation(finding: Finding) -> str:
 
 def _cached(finding: Finding) -> str:
     if finding.counts is None:
-        return "how many prompt tokens came from the cache is not known"
+        because = f" ({', '.join(finding.examples)})" if finding.examples else ""
+        return f"how many prompt tokens came from the cache is not known{because}: equal cache state is not shown"
     counts = finding.counts
     challenger, standard = (
         number / max(1, of_number)

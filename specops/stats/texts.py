@@ -12,7 +12,8 @@ Five statistics, each one-sided:
   prompts, surprising ones counted more than in proportion: garbage, even in a few answers;
 - how unsurprising they are, with very surprising ones cut off: less varied answers, such as greedy ones where
   the temperature is ignored;
-- how far their lengths are from what is usual of the prompt, squared: some that are cut, or that do not end;
+- how far their lengths are from what is usual of the prompt, squared: some that are cut, or that do not end.
+  Of two answers to a prompt, both are as far from their median, so that it needs three to one at least;
 - how little they are like the likely answers to their own prompt, where those are known: words of the same
   vocabulary, or the answer to another prompt.
 
@@ -95,6 +96,9 @@ def compare_samples(
         weights @ _unusual_length(texts, owners) ** 2,
     ]
     shares = list(SHARES)
+    if sizes.sum(axis=1).max() < 3:  # of no prompt a length can be unusual
+        del statistics[-1], shares[-1]
+        shares = [share / sum(shares) for share in shares]
     likely_answers = [answer for prompt in prompts for answer in likely.get(prompt, ())]
     if likely_answers:
         answers_of = np.repeat(np.arange(len(prompts)), [len(likely.get(prompt, ())) for prompt in prompts])
@@ -103,7 +107,7 @@ def compare_samples(
         means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         likeness = (features * means[owners]).sum(axis=1)
         statistics.append(-weights @ likeness)
-        shares = [*((1 - LIKELY_SHARE) * share for share in SHARES), LIKELY_SHARE]
+        shares = [*((1 - LIKELY_SHARE) * share for share in shares), LIKELY_SHARE]
     # Of all orders, this one included; values that are equal but for rounding count. Where all answers are
     # the same, each value is 0 but for rounding.
     p_values = [

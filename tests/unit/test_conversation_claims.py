@@ -116,7 +116,7 @@ def cached(**share_of_arm: float | None) -> Answer:
         (None, None, "yes", ""),
         (0.1, 0.9, "undecided", "the challenger had 81% of its prompt tokens in its cache"),
         (None, 0.9, "undecided", "the standard 0% (standard reports none): first tokens"),
-        (0.9, None, "yes", "the challenger had 0% of its prompt tokens in its cache"),
+        (0.9, None, "undecided", "from the cache is not known (draft reports none)"),
     ],
 )
 def test_first_tokens_are_compared_at_equal_cache_state(

@@ -43,6 +43,8 @@ CONTEXTS = 6
 class Acceptance:
     drafted: float
     accepted: float
+    told: bool = False
+    """By the answers themselves."""
 
     @property
     def rate(self) -> float:
@@ -75,8 +77,10 @@ async def _measure(
     pool: PoolClient,
     asks: Sequence[CanaryRequest],
     send: Callable[[PoolClient, Sequence[CanaryRequest]], Awaitable[list[Reply]]],
+    control: Sequence[Acceptance] = (),
 ) -> Acceptance:
-    """Return the acceptance of `asks`, by their answers, or else by the server's counters.
+    """Return the acceptance of `asks`, by their answers, or else by the server's counters. Where the answers
+    of `control` told of their drafts, an answer that does not had none.
 
     Raises Unmeasured where neither shows it.
     """
@@ -87,13 +91,17 @@ async def _measure(
             status: Status = "fail" if side.state == "wrong" else "undecided"
             raise Unmeasured(CheckOutcome(status, f"the speculative pool: {side.message}", ask))
     drafts = [reply.drafts for reply in replies if reply.drafts is not None]
-    if len(drafts) > len(replies) / 2:  # an answer without any draft may have no such field
-        return Acceptance(sum(report.drafted for report in drafts), sum(report.accepted for report in drafts))
+    told = any(sample.told for sample in control)
+    if told or len(drafts) > len(replies) / 2:  # an answer without any draft may have no such field
+        drafted = sum(report.drafted for report in drafts)
+        return Acceptance(drafted, sum(report.accepted for report in drafts), told=True)
     after = await pool.gauges()
     if before is None or after is None:
         message = "the speculative pool reports no drafts, in its answers or at /metrics"
         raise Unmeasured(CheckOutcome("unsupported", message, asks[0]))
     counts = draft_counts(before, after, pool.endpoint.model)
+    if isinstance(counts, NoData) and counts.drafts == 0:
+        return Acceptance(0, 0)
     if isinstance(counts, NoData) or counts.estimated:
         why = counts.reason if isinstance(counts, NoData) else "its gauges show no single round"
         raise Unmeasured(CheckOutcome("unsupported", f"acceptance is not known: {why}", asks[0]))
@@ -139,7 +147,7 @@ async def _slots(pair: PoolPair) -> CheckOutcome:
     asks = await _requests(pool, pair.prompts)
     full = [ask for _ in range(-(-pool.concurrency // len(asks))) for ask in asks]
     control = [await _measure(pool, asks, _one_by_one) for _ in range(ROUNDS)]
-    rounds = [await _measure(pool, full, _concurrently) for _ in range(ROUNDS)]
+    rounds = [await _measure(pool, full, _concurrently, control) for _ in range(ROUNDS)]
     return judge(control, rounds, FALL, f"with {pool.concurrency} at a time", asks[0])
 
 
@@ -150,7 +158,7 @@ async def _uptime(pair: PoolPair) -> CheckOutcome:
     control = [await _measure(pool, asks, _first_answers)]
     request = alternating(pool, pair.prompts)
     await pool.ask_all([request(index) for index in range(WEAR * len(asks))])
-    rounds = [await _measure(pool, asks, _one_by_one) for _ in range(ROUNDS)]
+    rounds = [await _measure(pool, asks, _one_by_one, control) for _ in range(ROUNDS)]
     return judge(control, rounds, FALL, f"after {pool.sent} requests", asks[0])
 
 
@@ -166,7 +174,7 @@ async def _context(pair: PoolPair) -> CheckOutcome:
     ]
     short, long = await _requests(pool, endings), await _requests(pool, contexts)
     control = [await _measure(pool, short, _one_by_one) for _ in range(ROUNDS)]
-    rounds = [await _measure(pool, long, _one_by_one) for _ in range(ROUNDS)]
+    rounds = [await _measure(pool, long, _one_by_one, control) for _ in range(ROUNDS)]
     where = f"behind about {await long_prompt_size(pair)} tokens of context"
     return judge(control, rounds, CONTEXT_FALL, where, long[0])
 

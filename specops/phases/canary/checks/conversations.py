@@ -31,8 +31,8 @@ from specops.phases.canary.pool_pair import (
     trouble,
 )
 
-Disturbance = Callable[[PoolClient, PoolPair, Sequence[Prompt]], AbstractAsyncContextManager[None]]
-"""What happens to a pool before the prompts are sent again, or meanwhile."""
+Disturbance = Callable[[PoolClient, PoolPair, Sequence[Prompt]], AbstractAsyncContextManager[str | None]]
+"""What happens to a pool before the prompts are sent again, or meanwhile. Yields why it did not happen."""
 
 NEXT, OTHERWISE = "Explain the last sentence in other words.", "Write the last sentence in French."
 """What follows the first answer, and what follows it in another conversation with the same beginning."""
@@ -52,28 +52,38 @@ def _turn(pool: PoolClient, prompt: Prompt, answer: str, text: str) -> Prompt:
 
 
 @asynccontextmanager
-async def _conversation(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[None]:
+async def _conversation(
+    pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]
+) -> AsyncIterator[str | None]:
     """Conversations that begin alike and go on otherwise, and some that share nothing."""
     siblings = [_turn(pool, prompt, "", OTHERWISE) for prompt in turns]
     strangers = [prompt.fresh("another", "conversation") for prompt in pair.prompts]
-    await pool.ask_all([pool.greedy(prompt, PLAIN_TOKENS) for prompt in (*siblings, *strangers)])
-    yield
+    replies = await pool.ask_all([pool.greedy(prompt, PLAIN_TOKENS) for prompt in (*siblings, *strangers)])
+    yield _unanswered(pool, replies)
 
 
 @asynccontextmanager
-async def _eviction(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[None]:
+async def _eviction(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[str | None]:
     number = max(1, round(FILLING_TOKENS / await long_prompt_size(pair)))
     prompts = await long_prompts(pair, number, "eviction")
-    await pool.ask_all([pool.greedy(prompt, 1) for prompt in prompts])
-    yield
+    yield _unanswered(pool, await pool.ask_all([pool.greedy(prompt, 1) for prompt in prompts]))
+
+
+def _unanswered(pool: PoolClient, replies: Sequence[Reply]) -> str | None:
+    failed = [reply.failure for reply in replies if reply.failure is not None]
+    if len(failed) < len(replies) / 2:
+        return None
+    number = f"{len(failed)} of {len(replies)} requests between"
+    return f"{number} failed on the {pool.name} pool: {failed[0].detail}"
 
 
 @asynccontextmanager
-async def _cancelled(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[None]:
+async def _cancelled(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[str | None]:
     """Clients of the same prefixes that leave in the middle of their answers."""
     leaving = [pool.greedy(prompt, PLAIN_TOKENS).streaming() for prompt in turns]
-    await asyncio.gather(*(pool.ask(ask, leave_after=EVENTS) for ask in leaving))
-    yield
+    replies = await asyncio.gather(*(pool.ask(ask, leave_after=EVENTS) for ask in leaving))
+    left = any(reply.ok and reply.first.finish_reason is None for reply in replies)
+    yield None if left else f"the {pool.name} pool had no answer under way after {EVENTS} events of a stream"
 
 
 def _saturated(
@@ -113,10 +123,12 @@ async def _repeat_after(pair: PoolPair, name: CheckName, disturbance: Disturbanc
         example = pair.standard.greedy(prompts[0], PLAIN_TOKENS)
         return CheckOutcome("undecided", "the standard pool takes no second turn of a conversation", example)
     afterwards: dict[str, Reply] = {}
+    undisturbed: list[str] = []
 
     async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
         half, replies = pool.concurrency // 2, dict[str, Reply]()
-        async with disturbance(pool, pair, turns):
+        async with disturbance(pool, pair, turns) as why:
+            undisturbed.extend([why] if why else [])
             for start in range(0, len(prompts), half):  # half of what may be in flight is left to others
                 replies |= await ask_greedily(pool, prompts[start : start + half])
         if pool is pair.speculative:
@@ -129,6 +141,8 @@ async def _repeat_after(pair: PoolPair, name: CheckName, disturbance: Disturbanc
         message += f"; {len(early)} differ before it too"
     if name == "after_eviction" and _still_cached(afterwards):
         message += "; the prefixes were still cached, so nothing was evicted"
+    if outcome.status == "pass" and undisturbed:
+        return replace(outcome, status="undecided", message=f"{message}; {undisturbed[0]}")
     return replace(outcome, message=message)
 
 
@@ -160,6 +174,8 @@ async def _while_structured(pair: PoolPair) -> CheckOutcome:
 
 PREFIXES = 2
 """Number of long prompts that are repeated."""
+LESS_CACHED = 0.5
+"""Share of what the standard's cache gives at best, below which the other's cache is not the same."""
 REPEATS = 3
 """Times that each prompt comes again: behind several replicas, some of them find its prefix."""
 
@@ -195,8 +211,13 @@ async def _cached(pair: PoolPair) -> CheckOutcome:
     message += f"; on the standard pool {_mean(standard)}"
     if not speculative:
         why = "only the speculative pool lacks it: it does not count cached tokens"
+        if None in counts["standard"]:  # a server that leaves out the field where it is zero
+            why = "the speculative pool counts none: either it reports none, or its cache gives none"
+            return CheckOutcome("undecided", why, example, evidence=evidence)
         return CheckOutcome("differs", why, example, speculative="not counted", evidence=evidence)
     status = "pass" if any(speculative) else "fail"
+    if status == "pass" and max(speculative) < LESS_CACHED * max(standard):
+        status = "undecided"
     return CheckOutcome(status, message, example, evidence=evidence)
 
 

@@ -159,6 +159,10 @@ def _outcome(replies: Sequence[Reply], ask: CanaryRequest) -> PoolOutcome:
     invalid = [reply.text for reply in replies if string_of(reply.text) is None and not begun(reply)]
     if len(invalid) > len(replies) / 2:
         return PoolOutcome("ignored", f"a schema was requested, and it wrote {invalid[0][:60]!r}", ask)
+    whole = sum(string_of(reply.text) is not None for reply in replies)
+    if whole < len(replies) / 2:
+        message = f"{len(replies) - whole} of {len(replies)} answers are cut off, so they show nothing"
+        return PoolOutcome("unsure", message, ask)
     return PoolOutcome("ok", ask=ask)
 
 

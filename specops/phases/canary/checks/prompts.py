@@ -9,7 +9,7 @@ from itertools import cycle
 from specops.errors import PromptsError
 from specops.experiment.answers import NEAR_TIE
 from specops.load.workload import Prompt
-from specops.phases.canary.checks.parity import difference, margin_of
+from specops.phases.canary.checks.parity import TOP, difference, margin_of
 from specops.phases.canary.client import CanaryRequest, PoolClient, Reply
 from specops.phases.canary.pool_pair import (
     CheckOutcome,
@@ -28,6 +28,8 @@ PER_TOKEN = 3.0
 """Characters, where the pool does not count a prompt's tokens."""
 ROOM = 64
 """Tokens that a prompt leaves for an answer up to the limit, about."""
+BEGINNINGS = 6
+"""Long prompts that are tried while answers part at near ties: that so many do is no chance."""
 LARGEST = 3_000_000
 """Characters of a request that a server must refuse unread."""
 
@@ -68,7 +70,7 @@ async def longest_stated(pair: PoolPair) -> int | None:
 async def long_prompt_size(pair: PoolPair) -> int:
     """Tokens of a long prompt, which leave room for an ending and an answer."""
     limit, most = await longest_stated(pair), pair.settings.long_prompt_tokens
-    return int(0.75 * (most if limit is None else min(most, limit - 2 * TOKENS)))
+    return max(TOKENS, int(0.75 * (most if limit is None else min(most, limit - 2 * TOKENS))))
 
 
 async def long_prompts(pair: PoolPair, number: int, run: str) -> list[Prompt]:
@@ -94,19 +96,27 @@ async def _long(pair: PoolPair) -> CheckOutcome:
     most = pair.settings.long_prompt_tokens
     prompt_tokens = most if limit is None else min(most, limit - 2 * TOKENS)
     text, ask, standard_reply = await _fitting(pair, int(prompt_tokens * 0.95), TOKENS)
-    speculative_ask = _asking(pair.speculative, text)
-    speculative_reply, again = await asyncio.gather(
-        pair.speculative.ask(speculative_ask), pair.standard.ask(ask)
-    )
-    standard, speculative = trouble(standard_reply, ask), trouble(speculative_reply, speculative_ask)
-    if standard or speculative:
-        return held(
-            standard or PoolOutcome("ok", ask=ask), speculative or PoolOutcome("ok", ask=speculative_ask), ""
+    for left in reversed(range(BEGINNINGS)):
+        speculative_ask = _asking(pair.speculative, text)
+        speculative_reply, again = await asyncio.gather(
+            pair.speculative.ask(speculative_ask), pair.standard.ask(ask)
         )
+        standard, speculative = trouble(standard_reply, ask), trouble(speculative_reply, speculative_ask)
+        if standard or speculative:
+            ok = PoolOutcome("ok", ask=ask), PoolOutcome("ok", ask=speculative_ask)
+            return held(standard or ok[0], speculative or ok[1], "")
+        side = await unlike(pair, standard_reply, again, speculative_reply, ask, speculative_ask)
+        if side is not None or not left:
+            break
+        text = text[len(text) // (4 * BEGINNINGS) :]
+        ask = _asking(pair.standard, text)
+        standard_reply = await pair.standard.ask(ask)
     message = (
         f"of {standard_reply.usage.prompt} tokens" if standard_reply.usage else f"of {len(text)} characters"
     )
-    side = await unlike(pair, standard_reply, again, speculative_reply, ask, speculative_ask)
+    if side is None:
+        wrong = f"{BEGINNINGS} of {BEGINNINGS} long prompts are answered otherwise, each from a near tie on"
+        side = PoolOutcome("wrong", wrong, speculative_ask)
     return held(PoolOutcome("ok", ask=ask), side, f"a prompt {message} is answered as by the standard")
 
 
@@ -117,7 +127,9 @@ async def unlike(
     speculative: Reply,
     standard_ask: CanaryRequest,
     ask: CanaryRequest,
-) -> PoolOutcome:
+) -> PoolOutcome | None:
+    """How the speculative pool's answer is unlike the standard's; None where it parts from it at a near tie,
+    so that what follows shows nothing."""
     if standard.usage and speculative.usage and standard.usage.prompt != speculative.usage.prompt:
         message = f"a prompt of {standard.usage.prompt} tokens is counted as {speculative.usage.prompt}"
         return PoolOutcome("wrong", message, ask)
@@ -129,7 +141,13 @@ async def unlike(
     parting = difference("long", standard.text, speculative.text)
     margin = await margin_of(pair, standard_ask, standard.text, parting.character, parting.challenger)
     if margin is not None and margin < NEAR_TIE:
-        return PoolOutcome("ok", ask=ask)
+        return None
+    cut = standard.text.startswith(speculative.text) and speculative.first.finish_reason == "length"
+    if margin is None and not cut:
+        told = (await pair.standard.plain(standard_ask.with_logprobs(TOP))).first.tokens
+        if not told:
+            message = "the standard reports no log-probabilities, so it may be a near tie"
+            return PoolOutcome("unsure", f"from character {parting.character} on it differs; {message}", ask)
     if standard.text.startswith(speculative.text):
         message = f"it ends after {len(speculative.text)} of the standard's {len(standard.text)} characters"
         return PoolOutcome("wrong", message, ask)
@@ -168,12 +186,8 @@ async def _near_limit(pair: PoolPair) -> CheckOutcome:
     if standard.first.finish_reason != "length":
         message = f"the standard's answer ends by itself before its limit of {limit} tokens"
         return CheckOutcome("unsupported", message, asks[0])
-    side = await unlike(pair, standard, again, speculative, *asks)
-    if (
-        side.state == "ok"
-        and speculative.text == standard.text
-        and speculative.first.finish_reason != "length"
-    ):
+    side = await unlike(pair, standard, again, speculative, *asks) or PoolOutcome("ok", ask=asks[1])
+    if side.state == "ok" and speculative.first.finish_reason != "length":
         reason = speculative.first.finish_reason
         message = f"an answer that its limit cut off says finish_reason {reason!r}"
         side = PoolOutcome("wrong", message, asks[1])

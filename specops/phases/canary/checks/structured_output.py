@@ -72,6 +72,7 @@ async def json_schema(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
 
 async def _formatted(pool: PoolClient, name: str) -> PoolOutcome:
     plain = pool.chat_request(QUESTION, max_tokens=TOKENS, temperature=0, response_format=FORMATS[name])
+    blank = True
     for ask in (plain, plain.streaming(), plain.with_fields(temperature=1.0, seed=7)):
         reply = await pool.ask(ask)
         if side := trouble(reply, ask):
@@ -79,6 +80,9 @@ async def _formatted(pool: PoolClient, name: str) -> PoolOutcome:
         good = is_object(reply.text) if name == "json_object" else fits(reply.text)
         if not good and not begun(reply):
             return PoolOutcome("ignored", f"{name} was requested, and it wrote {reply.text[:60]!r}", ask)
+        blank = blank and not reply.text.strip()
+    if blank:
+        return PoolOutcome("unsure", "max_tokens ends all its answers before their first word", plain)
     return PoolOutcome("ok", ask=plain)
 
 

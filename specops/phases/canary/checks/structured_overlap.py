@@ -41,7 +41,7 @@ LOOKS = 2
 """Times that all are sent where the first time leaves it open."""
 SHOWN = 3
 """Requests that are printed beside the one that shows a failure."""
-_OWNED = re.compile(r"\b(?:T|open_ticket_)0*([0-9]+)\b")
+_OWNED = re.compile(r"\bT([0-9]{3})\b|\bopen_ticket_([0-9]+)\b")
 
 Owner = Callable[[Reply], int | None]
 """The index of the request whose schema or tool an answer follows; None: of none of them."""
@@ -106,7 +106,8 @@ def tickets(reply: Reply) -> set[int]:
     """Return the numbers of all tickets in an answer, and of the tools that it calls."""
     calls = reply.first.calls
     text = " ".join([reply.text, *(f"{call.arguments} {call.name}" for call in calls)])
-    return {int(digits) for digits in _OWNED.findall(text)}
+    found = {int(ticket or tool) for ticket, tool in _OWNED.findall(text)}
+    return {number for number in found if number < ANSWERS}
 
 
 def judge(
@@ -152,7 +153,8 @@ def _side(replies: Sequence[Reply], owner: Owner, parameter: str, ask: CanaryReq
     """Return how a pool did by itself: `ignored` where no answer is of any request."""
     if side := next((side for reply in replies if (side := trouble(reply, ask))), None):
         return side
-    if len(invalid_answers(replies, owner)) == len(replies) and not any(map(tickets, replies)):
+    crossed = any(tickets(reply) - {n % ANSWERS} for n, reply in enumerate(replies))
+    if len(invalid_answers(replies, owner)) == len(replies) and not crossed:
         return PoolOutcome("ignored", f"no answer follows its {parameter}", ask)
     return PoolOutcome("ok", ask=ask)
 
