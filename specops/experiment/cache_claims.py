@@ -109,7 +109,9 @@ def cached_tokens(
     hidden = reused and evidence.challenger in shares.silent and of_before - before > CACHE_MARGIN * of_before
     if more is None or hidden or (traffic_class is not None and shares.source == "counters"):
         silent = [f"{arm} reports none" for arm in shares.silent]
-        return Finding(claim="cached tokens", load=level, verdict="unknown", examples=silent)
+        return Finding(
+            claim="cached tokens", load=level, verdict="unknown", margin=CACHE_MARGIN, examples=silent
+        )
     finding = Finding(
         claim="cached tokens",
         traffic_class=traffic_class,

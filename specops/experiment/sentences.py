@@ -329,7 +329,8 @@ def _speculation(finding: Finding) -> str:
 def _cached(finding: Finding) -> str:
     if finding.counts is None:
         because = f" ({', '.join(finding.examples)})" if finding.examples else ""
-        return f"how many prompt tokens came from the cache is not known{because}: equal cache state is not shown"
+        unknown = f"how many prompt tokens came from the cache is not known{because}"
+        return f"{unknown}: no equal cache state is shown"
     counts = finding.counts
     challenger, standard = (
         number / max(1, of_number)
