@@ -131,7 +131,12 @@ def serve(
 
     loaded = [target, draft] if draft is not None and draft.is_dir() else [target]
     count = worker_count(
-        workers, threads=threads, device=device, divided=parallel is not None, folders=loaded
+        workers,
+        threads=threads,
+        device=device,
+        divided=parallel is not None,
+        folders=loaded,
+        cache_mb=PREFIX_CACHE_MB if prefix_cache_mb is None else prefix_cache_mb,
     )
     load = partial(
         load_served,

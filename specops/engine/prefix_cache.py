@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import BLOCK, KVCache
+from specops.engine.rng import all_finite
 from specops.engine.sequence import Sequence
 
 
@@ -69,7 +70,10 @@ class PrefixCache:
         block_bytes = BLOCK * sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype, _ in kinds)
         self.size = size_mb * 10**6 // block_bytes
         """Blocks for which there is room."""
-        self._target, self._drafts, self.stores_features = target, drafts, bool(width and self.size)
+        self._target, self._drafts = target, drafts
+        self.features_of = self.size * BLOCK if width else 0
+        """Tokens at the beginning of a prompt whose features are stored."""
+
         self._kinds = [_Blocks(shape, self.size, dtype, device) for shape, dtype, device in kinds]
         self._places: OrderedDict[bytes, int] = OrderedDict()  # by hash, the least recently used first
 
@@ -98,12 +102,12 @@ class PrefixCache:
         for draft, tokens in zip(self._drafts, rest, strict=False):  # features come behind the drafts
             draft.read[row] = tokens.shape[1]
             draft.rows.data[:, row, : tokens.shape[1]] = tokens
-        return length, rest[-1][0] if self.stores_features else None
+        return length, rest[-1][0] if self.features_of else None
 
     def store(self, sequence: Sequence, features: Tensor | None) -> None:
         """Copy the whole blocks before the last token of a prompt that was read.
 
-        features: [tokens or more, width] of its last chunk, if it `stores_features`.
+        features: [tokens or more, width] of its last chunk, where features are stored.
         """
         count, row = min((sequence.prompt_length - 1) // BLOCK, self.size), sequence.row
         earlier, sequence.features = sequence.features, []
@@ -114,8 +118,8 @@ class PrefixCache:
         self._use(sequence, count)
         reach = len(places) * BLOCK
         tokens = [self._target.data[:, row, :reach]]
-        tokens += [draft.rows.data[:, row, : min(reach, draft.read[row])] for draft in self._drafts]
-        if self.stores_features:
+        tokens += [_sound(draft.rows.data[:, row, : min(reach, draft.read[row])]) for draft in self._drafts]
+        if self.features_of:
             assert features is not None
             tokens.append(torch.cat((*earlier, features))[None, :reach])
         for blocks, source in zip(self._kinds, tokens, strict=True):
@@ -152,3 +156,8 @@ class PrefixCache:
 def _of_token(rows: KVCache) -> tuple[tuple[int, ...], torch.dtype, torch.device]:
     layers, _, _, heads, dim = rows.data.shape
     return (layers, heads, dim), rows.data.dtype, rows.data.device
+
+
+def _sound(tokens: Tensor) -> Tensor:
+    """None of the tokens where a value is not finite: of a draft, not all logits are looked at."""
+    return tokens if all_finite(tokens) else tokens[:, :0]

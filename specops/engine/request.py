@@ -81,7 +81,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds that the parts of a step took."""
+    """Seconds that the parts of a step took, by the engine's clock."""
 
     draft: float
     verify: float  # target forward and verification

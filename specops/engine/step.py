@@ -111,6 +111,8 @@ class Engine(Streaming):
         scheduled = [sequence for sequence in ready if sequence.uncached == 1]
         budget = self.prefill_chunk
         for sequence in sorted((s for s in ready if s.uncached > 1), key=lambda s: s.id):
+            if budget <= 0:  # what the others store meanwhile may be a longer beginning of its prompt
+                break
             if sequence.cached == 0:
                 sequence.restored, features = self._prefixes.restore(sequence)
                 if sequence.restored:
@@ -123,10 +125,11 @@ class Engine(Streaming):
 
     def _read(self, sequence: Sequence, stop: int, features: Tensor | None) -> None:
         """Record that tokens up to `stop` are in the sequence's row. features: of those that are new."""
+        begun = sequence.cached
         self._drafter.commit(sequence, [], features)
         sequence.cached = stop
         new = len(sequence.tokens) == sequence.prompt_length  # and not read again
-        if new and features is not None and self._prefixes.stores_features:
+        if new and features is not None and begun < self._prefixes.features_of:
             sequence.features.append(features)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:

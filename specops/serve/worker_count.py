@@ -19,21 +19,21 @@ SHARE = 0.5
 
 
 def worker_count(
-    workers: str, *, threads: int | None, device: str, divided: bool, folders: list[Path]
+    workers: str, *, threads: int | None, device: str, divided: bool, folders: list[Path], cache_mb: int
 ) -> int:
     """The number of workers that `workers` asks for.
 
     threads: of each worker; None: one. divided: whether the target is laid on several devices. folders: of
-    the weights that each worker loads. auto is as many as CPUs and memory allow; one on other devices.
-    Raises UsageError for a number that is not a positive integer, and for several workers on one device
-    other than a CPU.
+    the weights that each worker loads. cache_mb: of each worker's prefix cache, in MB. auto is as many as
+    CPUs and memory allow; one on other devices. Raises UsageError for a number that is not a positive
+    integer, and for several workers on one device other than a CPU.
     """
     alone = device != "cpu" or divided
     if workers == AUTO:
         if alone:
             return 1
         files = {path for folder in folders for path in folder.glob("*.safetensors")}
-        needed = BYTES_OF_WEIGHTS * sum(path.stat().st_size for path in files)
+        needed = BYTES_OF_WEIGHTS * sum(path.stat().st_size for path in files) + cache_mb * 10**6
         most = available_memory() * SHARE / needed if needed else 1.0
         return max(1, min(usable_cpus() // (threads or 1), int(most)))
     count = int(workers) if workers.isascii() and workers.isdecimal() else 0

@@ -284,6 +284,27 @@ def test_only_what_was_verified_is_stored(llama: Pair, monkeypatch: pytest.Monke
     assert restored_of(engine, prompt) == BLOCK
 
 
+def test_what_a_draft_has_that_is_not_finite_is_not_stored(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all of its logits are looked at while it reads a prompt; later prompts would all fail."""
+    prompt = [*BEGINNINGS[0], 1]
+    (sound,) = drain(llama.engine("chain:2", prefix_cache_mb=10), [(prompt, Sampling(max_tokens=4))])
+    engine = llama.engine("chain:2", prefix_cache_mb=10)
+    store = engine._prefixes.store
+
+    def poisoned(sequence: Sequence, features: Tensor | None) -> None:
+        for draft in engine._prefixes._drafts:
+            draft.rows.data[:, sequence.row, 3] = float("nan")
+        store(sequence, features)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._prefixes, "store", poisoned)
+        drain(engine, [(prompt, Sampling(max_tokens=1))])
+    (again,) = drain(engine, [(prompt, Sampling(max_tokens=4))])
+    assert (again[0].restored, tokens_of(again)) == (BLOCK, tokens_of(sound))
+
+
 def test_requests_that_come_together_share_what_the_first_has_read(llama: Pair) -> None:
     """A prompt that waits for its turn takes what was stored meanwhile."""
     engine = llama.engine("chain:2", max_batch=3, prefill_chunk=2 * BLOCK, prefix_cache_mb=10)

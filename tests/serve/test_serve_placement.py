@@ -81,10 +81,22 @@ def test_auto_is_what_cpus_and_memory_allow(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     monkeypatch.setattr(worker_count, "usable_cpus", lambda: 8)
 
-    def auto(memory: float, threads: int | None = None, device: str = "cpu", *, divided: bool = False) -> int:
+    def auto(
+        memory: float,
+        threads: int | None = None,
+        device: str = "cpu",
+        *,
+        divided: bool = False,
+        cache_mb: int = 0,
+    ) -> int:
         monkeypatch.setattr(worker_count, "available_memory", lambda: memory)
         return worker_count.worker_count(
-            "auto", threads=threads, device=device, divided=divided, folders=[tmp_path, tmp_path]
+            "auto",
+            threads=threads,
+            device=device,
+            divided=divided,
+            folders=[tmp_path, tmp_path],
+            cache_mb=cache_mb,
         )
 
     each = worker_count.BYTES_OF_WEIGHTS * 1000 / worker_count.SHARE
@@ -95,6 +107,7 @@ def test_auto_is_what_cpus_and_memory_allow(tmp_path: Path, monkeypatch: pytest.
     assert auto(100 * each, threads=99) == 1
     assert auto(100 * each, device="cuda") == 1
     assert auto(100 * each, divided=True) == 1
+    assert auto(100 * each + 3e6 / worker_count.SHARE, cache_mb=1) == 3
 
 
 def test_totals_do_not_fall_when_a_worker_ends() -> None:

@@ -282,7 +282,8 @@ class Auto:
     def move(self, sequence: Sequence, row: int) -> None:
         if self._grower is not None:
             self._grower.move(sequence, row)
-        self._read[row] = self._read.pop(sequence.row, 0)
+        if sequence.row in self._read:  # else nothing was drafted for it yet
+            self._read[row] = self._read.pop(sequence.row)
 
     def release(self, sequence: Sequence) -> None:
         if self._grower is not None:
