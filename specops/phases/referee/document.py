@@ -35,9 +35,10 @@ def sections(result: Result) -> Iterator[Section]:
     if result.verdict == "partial":
         return
     findings = checked(Findings, result.data, "the result is damaged: data")
-    servers = [name for name in result.settings["arms"] if name not in (OFF, ADAPTIVE)]
+    left_out = set[str].intersection(*({*phase.left_out} for phase in findings.phases))
+    servers = [name for name in result.settings["arms"] if name not in (OFF, ADAPTIVE, *left_out)]
     margin = result.settings["margin"]
-    text = [f"The adaptive pool against off and {', '.join(servers)}, by phases of the load programme."]
+    text = [f"The adaptive pool against {', '.join(('off', *servers))}, by phases of the load programme."]
     text += map(sentence, findings.collapses)
     for phase in findings.phases:
         text += [f"{capital(name_of(phase))}: {swing_words(swing)}." for swing in phase.swings]

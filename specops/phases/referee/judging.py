@@ -68,6 +68,8 @@ class Answered:
     drafting: float | None = None
     """Drafted tokens for each token of the answer."""
 
+    prompt_tokens: int | None = None
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -101,6 +103,7 @@ class Segment:
                 row.e2e_ms,
                 row.tokens,
                 row.drafted / row.tokens if row.drafted is not None and row.tokens else None,
+                row.prompt_tokens,
             )
             for row in sorted(cell.rows, key=lambda row: row.sent_s)
             if row.error is None
@@ -171,7 +174,7 @@ class _Judge:
         off = self._ratio(OFF, [number])
         static, best = self._against_best(statics, [number])
         nearest, _ = self._against_best([OFF, *statics], [number])
-        verdict, why = self._verdict(number, off, static, nearest, unknown)
+        verdict, why = self._verdict(number, off, static, nearest, unknown, failing)
         collapse = (
             verdict == "loses"
             and off is not None
@@ -209,27 +212,33 @@ class _Judge:
         static: Interval | None,
         nearest: Interval | None,
         unknown: Mapping[str, str],
+        failing_statics: Mapping[str, str],
     ) -> tuple[Word, str]:
         reference = self._unfit(OFF, number)
         if reference:
             return "unknown", f"off: {reference}"
+        (failures, sent), (off_failures, off_sent) = (self._failures(arm, number) for arm in (ADAPTIVE, OFF))
+        more = failures / sent - off_failures / off_sent > self.limits.failure_margin if sent else False
         failing = self._failing(ADAPTIVE, number)
-        if failing:
-            return "loses", f"{failing}, and not without speculation"
+        if failing and more:
+            return "loses", f"{failing}, {off_failures} of {off_sent} with off"
         wrong = self._unfit(ADAPTIVE, number) or self._other_lengths(OFF, number)
         if wrong:
             return "unknown", wrong
         if static is None or off is None or nearest is None:
-            reasons = "; ".join(f"{name}: {why}" for name, why in unknown.items())
-            return "unknown", reasons or "one pass outweighs the others: the machine's own speed changed"
+            left_out = {**failing_statics, **unknown}
+            if not self.statics:
+                return "unknown", "all static settings failed"
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+            outweighed = "one pass outweighs the others: the machine's own speed changed"
+            return "unknown", reasons if len(left_out) == len(self.statics) else outweighed
         if off.high < 1:
             return "loses", "surely slower than off"
         if nearest.high < self.least_ratio:
             return "loses", f"the best fixed setting is surely over {self.limits.margin:.0%} faster"
         if unknown:
             return "unknown", "; ".join(f"{name} was not compared: {why}" for name, why in unknown.items())
-        (failures, sent), (off_failures, off_sent) = (self._failures(arm, number) for arm in (ADAPTIVE, OFF))
-        if failures / sent - off_failures / off_sent > self.limits.failure_margin:
+        if more:
             return "undecided", f"{failures} of {sent} requests failed, {off_failures} of {off_sent} with off"
         near = nearest.low > self.least_ratio
         if near and off.low > 1:
@@ -269,6 +278,11 @@ class _Judge:
         adaptive, reference = (sum(pair[place] or 0 for pair in tokens) for place in (0, 1))
         if tokens and abs(adaptive / max(reference, 1) - 1) > self.limits.length_margin:
             return f"the adaptive answers have {adaptive / max(reference, 1):.2f} times the tokens of {fixed}"
+        read = [(own.prompt_tokens, standard.prompt_tokens) for _, standard, own in pairs]
+        known = [(one, other) for one, other in read if one is not None and other is not None]
+        adaptive, reference = (sum(pair[place] for pair in known) for place in (0, 1))
+        if known and abs(adaptive / max(reference, 1) - 1) > self.limits.length_margin:
+            return f"the adaptive server reads {adaptive / max(reference, 1):.2f} times the tokens of {fixed}"
         return ""
 
     # --- ratios
@@ -345,7 +359,7 @@ class _Judge:
         passes = self._passes_of([*fixed, ADAPTIVE], [number])
         courses = {name: self._course(number, name, fixed, best) for name in passes}
         adaptation = None
-        if str(phase) != str(before) and phase.ramp is None:
+        if str(phase) != str(before) and phase.streams is not None:  # else queues grow, and load varies
             changed = [course for name, course in courses.items() if name not in first]
             margin = self.limits.margin
             adaptation = adaptation_of(changed, verdict, margin, self.phase_level)
@@ -399,8 +413,12 @@ class _Judge:
             ]
             if lighter:
                 yield f"collapse between {max(lighter)[1]} and {name}{of_traffic}"
-            else:
+            elif lightest > min(load for load, _ in findings):
+                yield f"collapse at {name}{of_traffic}; lighter loads are unknown"
+            elif len(loads) == 1:
                 yield f"collapse at {name}{of_traffic}, the lightest load of the programme"
+            else:
+                yield f"collapse at {name}{of_traffic}, the lightest load of its kind"
 
 
 def _overall(verdicts: Sequence[Word], off: Interval | None) -> Word:

@@ -36,8 +36,12 @@ from specops.progress import Progress
 from specops.render.figures import count
 from specops.results import Result, Verdict
 from specops.serving import Grid
+from specops.trees import parse_tree
 
 PHASE = "referee"
+
+ADAPT = ("auto", "adaptive")
+"""Kinds of trees whose size follows from what steps bring."""
 
 VERDICTS: dict[str, Verdict] = {"pays": "yes", "loses": "no"}
 """The verdict of the result by the word of the findings; of other words undecided."""
@@ -56,6 +60,12 @@ def arms_of(rollout: Rollout) -> list[Arm]:
             hint=in_rollout("referee", "write static: {k3: http://HOST:8001/v1} into the section referee"),
         )
     else:
+        adapting = next((tree for tree in section.trees or () if parse_tree(tree).kind in ADAPT), None)
+        if adapting is not None:
+            raise ConfigError(
+                f"the referee compares fixed settings, and {adapting} adapts by itself",
+                hint=in_rollout("referee", "write trees: [chain:3, chain:5] into the section referee"),
+            )
         variants = pools.speculative.variants(Grid(section.k, section.trees, None, Path()))
         statics = [Arm(variant.name, variant.pool) for variant in variants]
     reserved = next((arm.name for arm in statics if arm.name in (OFF, ADAPTIVE)), None)
@@ -89,6 +99,7 @@ class Contest:
         self.run = secrets.token_hex(4)
         self.segments: list[SegmentRecord] = []
         self.failed: dict[str, str] = {}
+        self._sent: set[str] = set()
         self.facts: dict[str, Any] = {
             name: {"pool": pool.model_dump(mode="json")} for name, pool in self.pools.items()
         }
@@ -180,9 +191,10 @@ class Contest:
                 warm_up_with=warm_up,
                 keep=cells.append,
                 fillers=load.fillers,
-                warm=pass_number == phase == 0,  # later, a warm-up would be a load of its own
+                warm=name not in self._sent,  # later, a warm-up would be a load of its own
             )
         finally:
+            self._sent.add(name)
             if cells:
                 record = SegmentRecord(
                     pass_number=pass_number, phase=phase, arm=name, began=began, cell=cells[-1]
@@ -197,6 +209,11 @@ class Contest:
         statics = [name for name in self.pools if name not in (OFF, ADAPTIVE, *self.failed)]
         segments = map(Segment.of_record, self.segments)
         findings = judge(segments, self.programme.phases, statics, self.limits)
+        stopped = {name: why for name, why in self.failed.items() if name not in (OFF, ADAPTIVE)}
+        phases = [
+            phase.model_copy(update={"left_out": phase.left_out | stopped}) for phase in findings.phases
+        ]
+        findings = findings.model_copy(update={"phases": phases})
         if OFF in self.failed or not statics:
             return findings.model_copy(update={"verdict": "unknown"})
         return findings.model_copy(update={"verdict": "loses"}) if ADAPTIVE in self.failed else findings

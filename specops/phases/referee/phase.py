@@ -57,7 +57,7 @@ class _Referee(MeasuredPhase):
         arms, programme, _ = contest_of(task.rollout)
         span, per_pass = NO_TIME, 0
         for phase in programme.phases:
-            requests = programme.count(phase)
+            requests = programme.count(phase) + programme.fillers(phase)
             per_pass += requests
             if phase.streams is not None:
                 span += timing.request_s(phase.streams) * requests

@@ -59,6 +59,10 @@ class Programme:
             return round(_ramp(phase.ramp).expected)
         return max(phase.requests or self.requests, STREAM_REQUESTS * (phase.streams or 0))
 
+    def fillers(self, phase: LoadPhase) -> int:
+        """Requests at most that keep all streams busy at both ends, unless one answer takes far longer."""
+        return FILLERS * (phase.streams or 0)
+
     def duration_s(self, phase: LoadPhase) -> float:
         """Seconds of a phase whose arrivals do not depend on the server, in a pass."""
         return (

@@ -18,6 +18,7 @@ def reason_of(findings: Findings, failed: Mapping[str, str], margin: float) -> s
         return (
             f"the adaptive pool pays: {times(findings.off)} against off over the programme, and in each of "
             f"{count(len(findings.phases), 'phase')} no fixed setting is over {margin:.0%} faster"
+            f"{_without(findings)}"
         )
     if findings.verdict == "loses":
         phase = next((phase for phase in deciding if phase.collapse), deciding[0])
@@ -35,6 +36,11 @@ def reason_of(findings: Findings, failed: Mapping[str, str], margin: float) -> s
         return f"undecided: a gain over off is not shown ({times(findings.off)} over the programme)"
     number = f"{len(deciding)} of {count(len(findings.phases), 'phase')}"
     return f"undecided in {number}: {name_of(deciding[0])}: {deciding[0].why}"
+
+
+def _without(findings: Findings) -> str:
+    names = dict.fromkeys(name for phase in findings.phases for name in phase.left_out)
+    return f", {' and '.join(names)} not compared" if names else ""
 
 
 def name_of(phase: PhaseFinding) -> str:

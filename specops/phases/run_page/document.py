@@ -13,7 +13,7 @@ from specops.phases import ON_REQUEST, PHASES, phase_named
 from specops.phases.ab.document import tiles as ab_tiles
 from specops.phases.ab.sentences import Conclusion
 from specops.phases.commands import Commands
-from specops.phases.playbook.walk import RECORD, Walk, following_walk
+from specops.phases.playbook.walk import RECORD, Walk, following_walk, order_of
 from specops.phases.route import unmatched_sentence
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page import INDEX, conditions, sections
@@ -87,12 +87,12 @@ def _document(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | N
         headline=capital(sentence(headline)),
         summary=(
             *map(capital, (*map(sentence, parts), *answer.support)),
-            *_cautions(run, walk, answer, again),
+            *_cautions(run, walk, answer, again, _expected(run, walk, rollout_file)),
         ),
         tiles=tuple(tiles(run)),
         steps=tuple(_next(walk, rollout_file)),
-        sections=tuple(_sections(run, walk)),
-        badges=tuple(_badges(run, walk)),
+        sections=tuple(_sections(run, walk, rollout_file)),
+        badges=tuple(_badges(run, walk, rollout_file)),
         badges_title="Phases",
         foot=tuple(_foot(run)),
         steps_title="Next",
@@ -107,7 +107,16 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
     return conclusion(walk)
 
 
-def _cautions(run: RunFolder, walk: Walk, answer: Conclusion, again: str) -> Iterator[str | Cell]:
+def _expected(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> list[str]:
+    """The phases of the rollout, and those on request that have ended."""
+    asked = order_of(rollout_file[0]) if rollout_file is not None else ()
+    ended = {step.phase for step in walk.steps} | {skip.phase for skip in walk.skipped}
+    return [phase for phase in PHASES if phase in ended or phase in asked or phase not in ON_REQUEST]
+
+
+def _cautions(
+    run: RunFolder, walk: Walk, answer: Conclusion, again: str, expected: list[str]
+) -> Iterator[str | Cell]:
     """Yield what limits the answer."""
     if answer.caution:
         yield Cell(answer.caution, "open")
@@ -119,7 +128,6 @@ def _cautions(run: RunFolder, walk: Walk, answer: Conclusion, again: str) -> Ite
     else:
         ended = {step.phase for step in walk.steps} | {skip.phase for skip in walk.skipped}
         unreadable = {file.name for file in run.unreadable}
-        expected = [phase for phase in PHASES if phase in ended or phase not in ON_REQUEST]
         missing = [phase for phase in expected if phase not in ended and f"{phase}.json" not in unreadable]
         if ended and missing:
             yield Cell(
@@ -182,24 +190,29 @@ def tiles(run: RunFolder) -> Iterator[Tile]:
         )
 
 
-def _sections(run: RunFolder, walk: Walk) -> Iterator[Section]:
+def _sections(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Iterator[Section]:
     """The phases stand after what they found, before the files and conditions."""
     run_sections = list(sections.sections(run))
     columns = ("phase", "state", "result", "when (UTC)")
     rest = ("Rendered files", "Conditions")
     yield from (section for section in run_sections if section.title not in rest)
-    yield Section("Phases", (), (), (Table("", columns, tuple(_phases(run, walk)), prose=(2,)),))
+    yield Section(
+        "Phases", (), (), (Table("", columns, tuple(_phases(run, walk, rollout_file)), prose=(2,)),)
+    )
     yield from (section for section in run_sections if section.title in rest)
 
 
-def _badges(run: RunFolder, walk: Walk) -> Iterator[Badge]:
-    for phase, state, *_ in _phases(run, walk):
+def _badges(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Iterator[Badge]:
+    for phase, state, *_ in _phases(run, walk, rollout_file):
         assert isinstance(phase, Cell)
         assert isinstance(state, Cell)
         yield Badge(phase.text, state.state or "none", state.text, f"#{phase.anchor}")
 
 
-def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
+def _phases(
+    run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None
+) -> Iterator[tuple[str | Cell, ...]]:
+    expected = _expected(run, walk, rollout_file)
     unreadable = {file.name: file for file in run.unreadable}
     skipped = {skip.phase: skip for skip in walk.skipped}
     for phase in PHASES:
@@ -217,7 +230,7 @@ def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
             left = skipped[phase]
             hint = f"; next: {left.hint}" if left.hint else ""
             yield head, Cell(SKIPPED[1], SKIPPED[0]), f"{left.reason}{hint}", ""
-        elif phase not in ON_REQUEST:
+        elif phase in expected:
             yield head, Cell("not run", "none"), "", ""
 
 

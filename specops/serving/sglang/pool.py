@@ -108,7 +108,12 @@ class SglangPool(SglangSettings):
 
     def at_k(self, k: int) -> dict[str, object]:
         assert self.speculation is not None
-        return {"num_steps": k} | ({"num_draft_tokens": None} if self.speculation.eagle_topk == 1 else {})
+        update: dict[str, object] = {"num_steps": k}
+        update |= {"num_draft_tokens": None} if self.speculation.eagle_topk == 1 else {}
+        words = self.speculation.arguments
+        if "--speculative-adaptive" in words:  # it would set the steps itself
+            update["arguments"] = [word for word in words if word != "--speculative-adaptive"]
+        return update
 
     @property
     def gpus(self) -> int:

@@ -99,7 +99,8 @@ class TrtllmPool(TrtllmSettings):
         return installed(shlex.split(self.program)) or table().newest
 
     def at_k(self, k: int) -> dict[str, object]:
-        return {"max_draft_len": k}
+        # A schedule by batch size, or a limit, would set it itself.
+        return {"max_draft_len": k, "draft_len_schedule": None, "max_concurrency": None}
 
     @property
     def fixed_k(self) -> str | None:
