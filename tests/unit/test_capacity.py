@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 
@@ -255,6 +256,19 @@ def test_the_judge_finds_the_rates_of_straight_lines() -> None:
     assert judged.rates["standard"].estimate == pytest.approx(4.0, rel=5e-3)
     assert judged.half_width < 0.01, "what a block did to both arms cancels"
     assert judged.rates["standard"].high / judged.rates["standard"].low > 1.1, "and stays in a rate"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_share_that_hardly_falls_with_the_rate_decides_nothing(seed: int) -> None:
+    """As where 5% miss the objective at any rate: where the line crosses it is chance."""
+    dice = random.Random(seed)
+    probes = [
+        probe.model_copy(update={"attained": sum(dice.random() < 0.95 for _ in range(probe.plan.counted))})
+        for probe in straight(1.0, 1.0)
+    ]
+    done = concluded(probes)
+    assert done.verdict == "undecided"
+    assert [figures["rate"] for figures in done.answer.arms.values()] == [None, None]
 
 
 def test_servers_that_changed_on_the_way_are_undecided() -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 from specops import stats
 from specops.config import Costs
 from specops.economics import Prices, TokenTime
-from specops.phases.capacity.judge import Judged, blocks_of, judge, unsteady
+from specops.phases.capacity.judge import Judged, blocks_of, flat, judge, unsteady
 from specops.phases.capacity.records import (
     ARMS,
     ArmCapacity,
@@ -50,8 +50,10 @@ def conclude(
     judged = judge(probes, objective.attain)
     bound = sum(any(p.client_bound for p in block) for block in blocks_of(probes).values())
     changed = unsteady(judged.used, objective.attain) if judged is not None else None
-    verdict, reason = _verdict(probes, search, judged, bound, changed)
-    arms = {arm: _arm(probes, arm, judged, costs) for arm in ARMS}
+    verdict, reason, claimed = _verdict(probes, search, judged, bound, changed)
+    # A rate that the command makes no claim of is none that a gate or a router may go by.
+    relied = judged if claimed else None
+    arms = {arm: _arm(probes, arm, relied, costs) for arm in ARMS}
     ratio = None if judged is None else _estimate(judged.ratio)
     answer = CapacityAnswer(
         objective=objective,
@@ -60,7 +62,7 @@ def conclude(
         blocks=0 if judged is None else len(judged.used),
         left_out=len(blocks_of(probes)) - (0 if judged is None else len(judged.used)),
         currency=costs.currency if costs else None,
-        cost_ratio=_cost_ratio(arms, judged, costs),
+        cost_ratio=_cost_ratio(arms, relied, costs),
         unsteady=changed,
     )
     summary = Summary(
@@ -74,45 +76,54 @@ def conclude(
 
 def _verdict(
     probes: Sequence[Probe], search: Search, judged: Judged | None, bound: int, changed: str | None
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, str, bool]:
+    """The verdict, its reason, and whether the rates of both arms are claimed."""
     for arm in ARMS:
         own = [probe for probe in probes if probe.plan.arm == arm]
         if (unknown := no_claim(own, arm)) is not None and (judged is None or unreadable(own)):
-            return "undecided", unknown
+            return "undecided", unknown, False
     if search.misses_alone(probes, "standard"):
-        return "undecided", _misses(probes, "standard")
+        return "undecided", _misses(probes, "standard"), False
     if search.misses_alone(probes, "speculative"):
         located = search.located(probes, "standard") is not None
-        return ("no" if located else "undecided"), _misses(probes, "speculative")
+        return ("no" if located else "undecided"), _misses(probes, "speculative"), False
     for arm in ARMS:
         if search.lost(probes, arm):
             return (
                 "undecided",
                 f"the rate of {arm} was not located in {MOST_LOCATE} probes: its share inside the objective"
                 " does not fall evenly with the rate",
+                False,
             )
     if bound_by_client(probes, fewest=1):
         why = next(probe.client_bound for probe in probes if probe.client_bound)
-        return "undecided", f"{why}; this was so in {bound} blocks, which are left out"
+        return "undecided", f"{why}; this was so in {bound} blocks, which are left out", False
     if judged is None:
+        if (arm_flat := flat(probes, search.attain)) is not None:
+            return (
+                "undecided",
+                f"the share of {arm_flat} inside the objective hardly falls with the rate: about as many"
+                " requests miss it at any rate as may, so no highest rate can be told",
+                False,
+            )
         both_located = all(search.located(probes, arm) is not None for arm in ARMS)
         unmeasured = "the ratio of the rates" if both_located else "the rates that meet the objective"
-        return "undecided", f"the time was over before {unmeasured} could be measured"
+        return "undecided", f"the time was over before {unmeasured} could be measured", False
     standard, speculative = (judged.rates[arm].estimate for arm in ARMS)
     moved = (
         f"the highest rate at the objective from {standard:.3g} to {speculative:.3g} requests/s:"
         f" {change(judged.ratio)}"
     )
     if changed is not None:
-        return "undecided", f"{changed}; all blocks together: {change(judged.ratio)}"
+        return "undecided", f"{changed}; all blocks together: {change(judged.ratio)}", False
     if len(judged.used) < FEWEST_BLOCKS:
         few = f"{len(judged.used)} blocks of probes are too few to rely on: expected {FEWEST_BLOCKS}"
-        return "undecided", f"{few}; so far, speculation moves {moved}"
+        return "undecided", f"{few}; so far, speculation moves {moved}", False
     if judged.ratio.low > 1:
-        return "yes", f"speculation moves {moved}"
+        return "yes", f"speculation moves {moved}", True
     if judged.ratio.high < 1:
-        return "no", f"speculation lowers {moved}"
-    return "undecided", f"whether speculation moves the highest rate is open: {moved}"
+        return "no", f"speculation lowers {moved}", True
+    return "undecided", f"whether speculation moves the highest rate is open: {moved}", True
 
 
 def no_claim(own: Sequence[Probe], arm: ArmName) -> str | None:
@@ -185,10 +196,10 @@ def _arm(probes: Sequence[Probe], arm: ArmName, judged: Judged | None, costs: Co
 
 
 def _tokens(used: Sequence[Probe]) -> float | None:
-    """Output tokens of an answered request on average; None where they are not known of all."""
+    """Output tokens of a request on average, none of one that failed; None where some are not known."""
     counts = [probe.tokens for probe in used if probe.tokens is not None]
-    answered = sum(probe.answered for probe in used)
-    return sum(counts) / answered if len(counts) == len(used) and answered else None
+    ended = sum(probe.answered + probe.failed for probe in used)
+    return sum(counts) / ended if len(counts) == len(used) and ended else None
 
 
 def _cost_ratio(

@@ -67,7 +67,8 @@ def sections(result: Result) -> Iterator[Section]:
 def _summary(answer: CapacityAnswer) -> list[str | Cell]:
     lines: list[str | Cell] = []
     if answer.left_out:
-        lines.append(f"Left out, too far from the rate at the objective: {count(answer.left_out, 'block')}.")
+        blocks = count(answer.left_out, "block")
+        lines.append(f"Left out, too far from the rate at the objective or bound by this client: {blocks}.")
     saturated = sum(figures["saturated"] for figures in answer.arms.values())
     if saturated:
         lines.append(f"Ended early, since the server was over-saturated: {count(saturated, 'probe')}.")

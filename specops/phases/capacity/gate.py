@@ -79,6 +79,14 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
     searched = _at_objective(run.capacity)
     if searched is not None:
         return searched
+    if not isinstance(run.capacity, Missing):
+        alone, attain = (
+            run.capacity.part.arms["standard"]["at_the_lowest"],
+            run.capacity.part.objective.attain,
+        )
+        if alone is not None and alone < attain:
+            why = f"{alone:.0%} of the requests meet the objective where they come one after the other"
+            return UnknownCapacity(why=why, change=f"choose an objective that {attain:.0%} of them meet")
     baseline = _highest(run.finished("baseline", levels_of), rollout)
     if isinstance(baseline, MeasuredServer) or not (folder / "sweep.json").exists():
         return baseline

@@ -34,6 +34,10 @@ START_SLOPE = 10.0
 LEAST_SLOPE = 1.0
 """A flatter line does not say where it crosses."""
 
+FLAT = 3.0
+"""Nothing is claimed of a flatter line: its share falls so little with the rate, as where some requests miss
+at any rate, that chance decides where it crosses (benchmarks/capacity.py has slopes from 4)."""
+
 SLOPE_PRIOR, SHARE_PRIOR = 20.0, 3.0
 """Standard deviations of a prior on slope and logit. It is weak: it only keeps a fit finite where all
 requests, or none, met the objective."""
@@ -151,12 +155,15 @@ class Judged:
 
 
 def judge(probes: Sequence[Probe], attain: float, level: float = stats.LEVEL) -> Judged | None:
-    """The answer of the whole blocks among `probes`; None where fewer than FEWEST are near the crossing."""
+    """The answer of the whole blocks among `probes`; None where fewer than FEWEST are near the crossing, and
+    where a line is flat."""
     whole = blocks_of(probes)
     used = near(whole, attain)
     if len(used) < FEWEST:
         return None
     lines = fit(used, attain)
+    if (lines.slopes < FLAT).any():
+        return None
     ratio, rates = lines.interval(RATIO, level), {arm: lines.interval(RATE[arm], level) for arm in ARMS}
     if any(probe.unknown for block in used.values() for probe in block):
         generous = {arm: fit(used, attain, _generous_to(arm)) for arm in ARMS}
@@ -164,6 +171,15 @@ def judge(probes: Sequence[Probe], attain: float, level: float = stats.LEVEL) ->
         ratio = _hull(ratio, ends)
         rates = {arm: _hull(rates[arm], [generous[arm].interval(RATE[arm], level)]) for arm in ARMS}
     return Judged(ratio, rates, used, len(whole) - len(used))
+
+
+def flat(probes: Sequence[Probe], attain: float) -> ArmName | None:
+    """The arm whose share inside the objective hardly falls with the rate, by blocks near the crossing."""
+    used = near(blocks_of(probes), attain)
+    if len(used) < FEWEST:
+        return None
+    slopes = fit(used, attain).slopes
+    return next((arm for arm, slope in zip(ARMS, slopes, strict=True) if slope < FLAT), None)
 
 
 def _generous_to(arm: ArmName) -> Callable[[Probe], float]:

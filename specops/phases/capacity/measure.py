@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from specops.config import Pool
+from specops.errors import EndpointError
 from specops.experiment.arms import Arm
 from specops.experiment.identity import check_addresses, introduce_all
 from specops.experiment.storing import Storing
+from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load import clock
 from specops.load.answer import token_counter
@@ -43,21 +45,31 @@ ALL_AT_ONCE = "the answer came all at once"
 class Saturation(Watch):
     """Counts the requests of a probe that surely missed the objective, also while they are in flight."""
 
-    def __init__(self, limits: Objectives, counted: int) -> None:
+    def __init__(self, limits: Objectives, counted: int, before: int = 0) -> None:
         super().__init__(AbortRule())
         self._bounds = [
             limit / 1000 if limit is not None else float("inf") for limit in (limits.ttft_ms, limits.e2e_ms)
         ]
         self._most = HOPELESS_SHARE * counted
+        self._counted = range(before, before + counted)
+        self._arrived = 0
         self._in_flight: dict[int, Exchange] = {}
         self._missed = 0
 
     def begin(self, exchange: Exchange) -> None:
-        self._in_flight[id(exchange)] = exchange
+        if self._counts():
+            self._in_flight[id(exchange)] = exchange
 
     def add(self, exchange: Exchange) -> None:
-        self._in_flight.pop(id(exchange), None)
-        self._missed += exchange.failure is not None or self._late(exchange, exchange.ended)
+        begun = self._in_flight.pop(id(exchange), None) is not None
+        overrun = exchange.failure is not None and exchange.failure.kind == "overrun"  # it never began
+        if begun or (overrun and self._counts()):
+            self._missed += exchange.failure is not None or self._late(exchange, exchange.ended)
+
+    def _counts(self) -> bool:
+        """Whether the request that arrives now is one of those that are counted; they arrive in order."""
+        self._arrived += 1
+        return self._arrived - 1 in self._counted
 
     def _late(self, exchange: Exchange, now: float) -> bool:
         ttft_s, e2e_s = self._bounds
@@ -155,11 +167,11 @@ class CapacityRun:
         self._pace = Pace(None)
         self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
 
-    def resume(self, run: str, probes: Sequence[Probe]) -> None:
+    def resume(self, probes: Sequence[Probe]) -> None:
         """Take over the probes of an earlier run, but not those of a block that is not whole: a block's
         probes are compared, and the machine may have changed since."""
         whole = blocks_of(probes)
-        self.run = run
+        # `self.run` stays its own: what a probe that was cut short had sent may be in a cache
         self.probes = [
             probe for probe in probes if probe.plan.place in ("alone", "locate") or probe.plan.number in whole
         ]
@@ -206,7 +218,13 @@ class CapacityRun:
                     await self._send(up[arm], Level(concurrency=1), 0, warm_up, None)
             while planned := self.search.next_probes(self.probes):
                 for plan in planned:
-                    self.probes.append(await self._probe(up[plan.arm], plan))
+                    probe = await self._probe(up[plan.arm], plan)
+                    if probe.failed and not probe.answered and plan.place != "alone":
+                        raise EndpointError(
+                            f"every request of a probe to {plan.arm} failed: {probe.detail}",
+                            hint=f"{with_options({})}  # goes on once it answers again",
+                        )
+                    self.probes.append(probe)
                     storing.measured()
 
     async def _introduce(self, arm: str, server: TargetServer) -> None:
@@ -219,7 +237,7 @@ class CapacityRun:
         drawn = f"{plan.number}" if in_block else f"{plan.place}.{plan.number}"
         prompts = self._prompts(drawn, count, variant=f"{plan.place}.{plan.number}")
         level = Level(rate=plan.rate) if plan.rate else Level(concurrency=1)
-        watch = Saturation(self.objective.limits, plan.counted) if plan.rate else None
+        watch = Saturation(self.objective.limits, plan.counted, plan.before) if plan.rate else None
         rate = f" at {plan.rate:.3g} requests/s" if plan.rate else ""
         name = f"block {plan.number + 1}" if in_block else plan.place
         self._progress.start(f"{plan.arm}, {name}{rate}", count)

@@ -82,8 +82,13 @@ class _Capacity(MeasuredPhase):
         return previous
 
     def stands(self, task: PhaseInput, previous: Result) -> bool:
-        probes = _stored(previous, str(task.path(self.name))).probes
-        return previous.verdict != "partial" and not _search(task.rollout).next_probes(probes)
+        rollout, name = task.rollout, str(task.path(self.name))
+        probes = _stored(previous, name).probes
+        if previous.verdict == "partial" or _search(rollout).next_probes(probes):
+            return False
+        # Prices are no input of the probes; with others, the same probes are concluded anew.
+        concluded = conclude(probes, _search(rollout), _objective(rollout), rollout.costs)
+        return concluded.answer == checked(CapacityAnswer, previous.data, f"{name} is damaged: data")
 
     def measure(self, task: PhaseInput, previous: Result | None, keep: Keep) -> Result:
         rollout = task.rollout
@@ -119,7 +124,7 @@ class _Capacity(MeasuredPhase):
         run = CapacityRun(pools, requests, objective, search, task.progress, task.logs, store)
         if previous is not None:
             earlier = _stored(previous, str(task.path(self.name)))
-            run.resume(earlier.run, earlier.probes)
+            run.resume(earlier.probes)
             run.facts |= previous.environment.get("arms", {})
         run.measure()
         concluded = conclude(run.probes, search, objective, rollout.costs)
@@ -160,6 +165,8 @@ class _Capacity(MeasuredPhase):
             step.result.data["unsteady"] is not None or spent_min < _search(commands.rollout).budget_s / 60
         )
         change = f"fix what leaves it open ({step.result.reason})" if steady else longer
+        if steady and step.result.data["arms"]["standard"]["rate"] is not None:  # only the ratio is open
+            change = f"lower capacity.precision in {commands.file}: the search then goes on"
         return next_lines(commands.of(self.again), change)
 
 
