@@ -25,6 +25,9 @@ from specops.results import Content, Result
 CHECKS_SENT = 38
 """Checks that send requests of their own, about."""
 
+REQUESTS_OF_A_CHECK = 24
+"""Requests of such a check to each pool, on average: each feature comes again while others overlap."""
+
 REQUESTS_OF_A_PROMPT = 40
 """Requests that send a prompt of the set, about: most are of the checks that disturb a pool."""
 
@@ -80,7 +83,9 @@ class _Canary(MeasuredPhase):
         pool_pair = [pools.standard, pools.speculative]
         starts = sum(pool.endpoint is None for pool in pool_pair)
         requests = 2 * (
-            SAMPLED * settings.samples + REQUESTS_OF_A_PROMPT * settings.prompts + 4 * CHECKS_SENT
+            SAMPLED * settings.samples
+            + REQUESTS_OF_A_PROMPT * settings.prompts
+            + REQUESTS_OF_A_CHECK * CHECKS_SENT
         )
         span = timing.start_s() * starts + timing.request_s(STREAMS_TIMED) * requests
         reused, streams = self.reusable(task), settings.concurrency
