@@ -45,7 +45,8 @@ def completed(tmp_path: Path, *words: str) -> list[str]:
 def test_bash_completes_commands_and_phases(tmp_path: Path) -> None:
     assert completed(tmp_path, "specops", "verify-") == ["verify-draft"]
     assert completed(tmp_path, "specops", "run", "a.yaml", "--only", "guard-") == ["guard-drill"]
-    assert completed(tmp_path, "specops", "run", "a.yaml", "--only", "c") == ["capacity", "canary", "checklist"]
+    phases = completed(tmp_path, "specops", "run", "a.yaml", "--only", "c")
+    assert phases == ["capacity", "canary", "checklist"]
     assert completed(tmp_path, "specops", "checklist", "att") == ["attest"]
 
 
