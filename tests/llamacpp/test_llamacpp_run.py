@@ -104,7 +104,10 @@ def test_acceptance_by_k_comes_from_llama_cpps_own_counters(found) -> None:
 
 def test_the_canary_finds_what_is_wrong_with_this_server_and_nothing_else(found) -> None:
     canary = found["canary"]
-    assert canary.summary["failed"] == ["logprobs"], canary.reason
+    # With a draft, its answers end some tokens before the limit of the context.
+    assert set(canary.summary["failed"]) - {"near_limit"} == {"logprobs"}, canary.reason
+    [near_limit] = [one for one in canary.data["checks"] if one["name"] == "near_limit"]
+    assert near_limit["status"] != "fail" or "it ends after" in near_limit["message"]
     [logprobs] = [one for one in canary.data["checks"] if one["name"] == "logprobs"]
     assert "tokens have no top log-probabilities" in logprobs["message"]
     assert '"logprobs": 2' in logprobs["request"], "a request to paste"

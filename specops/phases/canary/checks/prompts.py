@@ -30,8 +30,6 @@ ROOM = 64
 """Tokens that a prompt leaves for an answer up to the limit, about."""
 BEGINNINGS = 6
 """Long prompts that are tried while answers part at near ties: that so many do is no chance."""
-EARLY = 16
-"""Tokens before the limit at which an answer may end: engines keep places for a draft, as llama.cpp does."""
 LARGEST = 3_000_000
 """Characters of a request that a server must refuse unread."""
 
@@ -188,11 +186,6 @@ async def _near_limit(pair: PoolPair) -> CheckOutcome:
     if standard.first.finish_reason != "length":
         message = f"the standard's answer ends by itself before its limit of {limit} tokens"
         return CheckOutcome("unsupported", message, asks[0])
-    if standard.usage and speculative.usage and standard.text.startswith(speculative.text):
-        early = standard.usage.completion - speculative.usage.completion
-        if 0 < early <= EARLY:
-            message = f"its answers end {early} tokens before the limit of {limit}"
-            return held(PoolOutcome("ok", ask=asks[0]), PoolOutcome("refused", message, asks[1]), "")
     side = await unlike(pair, standard, again, speculative, *asks) or PoolOutcome("ok", ask=asks[1])
     if side.state == "ok" and speculative.first.finish_reason != "length":
         reason = speculative.first.finish_reason
