@@ -279,9 +279,9 @@ class _Judge:
         if tokens and abs(adaptive / max(reference, 1) - 1) > self.limits.length_margin:
             return f"the adaptive answers have {adaptive / max(reference, 1):.2f} times the tokens of {fixed}"
         read = [(own.prompt_tokens, standard.prompt_tokens) for _, standard, own in pairs]
-        known = [(one, other) for one, other in read if one is not None and other is not None]
-        adaptive, reference = (sum(pair[place] for pair in known) for place in (0, 1))
-        if known and abs(adaptive / max(reference, 1) - 1) > self.limits.length_margin:
+        counted = [pair for pair in read if None not in pair]
+        adaptive, reference = (sum(pair[place] or 0 for pair in counted) for place in (0, 1))
+        if counted and abs(adaptive / max(reference, 1) - 1) > self.limits.length_margin:
             return f"the adaptive server reads {adaptive / max(reference, 1):.2f} times the tokens of {fixed}"
         return ""
 

@@ -43,7 +43,7 @@ CONTEXTS = 6
 class Acceptance:
     drafted: float
     accepted: float
-    told: bool = False
+    reported: bool = False
     """By the answers themselves."""
 
     @property
@@ -80,7 +80,7 @@ async def _measure(
     control: Sequence[Acceptance] = (),
 ) -> Acceptance:
     """Return the acceptance of `asks`, by their answers, or else by the server's counters. Where the answers
-    of `control` told of their drafts, an answer that does not had none.
+    of `control` reported their drafts, an answer that does not had none.
 
     Raises Unmeasured where neither shows it.
     """
@@ -91,10 +91,10 @@ async def _measure(
             status: Status = "fail" if side.state == "wrong" else "undecided"
             raise Unmeasured(CheckOutcome(status, f"the speculative pool: {side.message}", ask))
     drafts = [reply.drafts for reply in replies if reply.drafts is not None]
-    told = any(sample.told for sample in control)
-    if told or len(drafts) > len(replies) / 2:  # an answer without any draft may have no such field
+    reports = any(sample.reported for sample in control)
+    if reports or len(drafts) > len(replies) / 2:  # an answer without any draft may have no such field
         drafted = sum(report.drafted for report in drafts)
-        return Acceptance(drafted, sum(report.accepted for report in drafts), told=True)
+        return Acceptance(drafted, sum(report.accepted for report in drafts), reported=True)
     after = await pool.gauges()
     if before is None or after is None:
         message = "the speculative pool reports no drafts, in its answers or at /metrics"

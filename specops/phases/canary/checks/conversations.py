@@ -82,8 +82,7 @@ async def _cancelled(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) 
     """Clients of the same prefixes that leave in the middle of their answers."""
     leaving = [pool.greedy(prompt, PLAIN_TOKENS).streaming() for prompt in turns]
     replies = await asyncio.gather(*(pool.ask(ask, leave_after=EVENTS) for ask in leaving))
-    left = any(reply.ok and reply.first.finish_reason is None for reply in replies)
-    yield None if left else f"the {pool.name} pool had no answer under way after {EVENTS} events of a stream"
+    yield _unanswered(pool, replies)
 
 
 def _saturated(

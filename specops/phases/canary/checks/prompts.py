@@ -144,8 +144,8 @@ async def unlike(
         return None
     cut = standard.text.startswith(speculative.text) and speculative.first.finish_reason == "length"
     if margin is None and not cut:
-        told = (await pair.standard.plain(standard_ask.with_logprobs(TOP))).first.tokens
-        if not told:
+        likely = (await pair.standard.plain(standard_ask.with_logprobs(TOP))).first.tokens
+        if not likely:
             message = "the standard reports no log-probabilities, so it may be a near tie"
             return PoolOutcome("unsure", f"from character {parting.character} on it differs; {message}", ask)
     if standard.text.startswith(speculative.text):
