@@ -103,7 +103,7 @@ def _verdict(
             return (
                 "undecided",
                 f"the share of {arm_flat} inside the objective hardly falls with the rate: about as many"
-                " requests miss it at any rate as may, so no highest rate can be told",
+                " requests miss it at any rate as may, so no highest rate is known",
                 False,
             )
         both_located = all(search.located(probes, arm) is not None for arm in ARMS)

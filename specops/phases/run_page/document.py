@@ -109,9 +109,9 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
 
 def _expected(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> list[str]:
     """The phases of the rollout, and those on request that have ended."""
-    asked = order_of(rollout_file[0]) if rollout_file is not None else ()
+    requested = order_of(rollout_file[0]) if rollout_file is not None else ()
     ended = {step.phase for step in walk.steps} | {skip.phase for skip in walk.skipped}
-    return [phase for phase in PHASES if phase in ended or phase in asked or phase not in ON_REQUEST]
+    return [phase for phase in PHASES if phase in ended or phase in requested or phase not in ON_REQUEST]
 
 
 def _cautions(
