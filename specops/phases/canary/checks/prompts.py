@@ -140,9 +140,9 @@ async def unlike(
         return PoolOutcome("unsure", "the answer to a long prompt is not steady", ask)
     parting = difference("long", standard.text, speculative.text)
     margin = await margin_of(pair, standard_ask, standard.text, parting.character, parting.challenger)
-    if margin is not None and margin < NEAR_TIE:
-        return None
     cut = standard.text.startswith(speculative.text) and speculative.first.finish_reason == "length"
+    if margin is not None and margin < NEAR_TIE and not cut:  # what is cut off is no other token
+        return None
     if margin is None and not cut:
         likely = (await pair.standard.plain(standard_ask.with_logprobs(TOP))).first.tokens
         if not likely:
